@@ -227,6 +227,9 @@ func (d *residualDraws) at(i int) int {
 func (t *residualTask) budget(s *residualScratch, r, group int) int {
 	n := len(s.residual)
 	pilot := t.residual.PilotSize(n)
+	if !t.residual.Scored() {
+		return t.residual.Budget(0, n, pilot)
+	}
 	use := rng.ForKeys
 	if t.residual.Fresh {
 		use = rng.ForPilot

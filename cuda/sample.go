@@ -18,28 +18,55 @@ func (o *ops) sample(c *device.Sample) {
 	}
 }
 
+// Of the kernel residual_sample, in which a cluster of thread blocks lists a sample.
+const (
+	residualThreads = 512
+	residualChunk   = 128   // keys whose exponentials have moments together
+	residualBatch   = 49152 // bytes of KeyBatch, a block's shared memory for the keys that it scores
+	residualMoments = 32    // bytes of ChunkMoments
+)
+
 // sampleResidual lists the fixed positions of the selected region and a sample of the rest.
 func (o *ops) sampleResidual(c *device.Sample) {
-	const op = "ResidualSample"
+	const op, name = "ResidualSample", "residual_sample"
 	l, kv, r := &c.List, c.KV, &c.Residual
 	rows, heads, groups := c.Q.Dim(0), c.Q.Dim(1), l.Index.Dim(1)
 	checkDim(op, c.Q.Dim(2))
 	perSlot := device.RowsPerSlot(op, rows, kv)
-	size := 16 + kv.Pages.Dim(1)*(3*8+device.PageLen*4*(3+heads/groups))
-	o.inPieces(op, rows*groups, size, func(first, items int) {
-		queue := func(name string, parts, threads int) {
-			o.launch(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(c.Q).work(0).
-				int(size, first, groups, l.Index.Dim(2), heads, r.Pilot.Count).float(r.Pilot.Share, r.Eps, r.Z).
-				bool(r.Values).bool(r.Finite).bool(r.Fresh).bool(r.Replace).bool(r.Listed).
-				draw(r.Draw, r.Requests).pages(kv, perSlot).plan(c.Plan).
-				run(blocks{items, 1, parts}, threads)
+	cluster := o.residualCluster(rows*groups, kv.Pages.Dim(1))
+	// Scratch of an item: the moments of its chunks, and what bitmaps there is no shared memory for.
+	size, shared, global := 0, 0, 0
+	if r.Scored() {
+		sums := residualMoments
+		if r.Values {
+			sums += 8 * c.Q.Dim(2)
 		}
-		queue("residual_fixed", 1, 512)
-		if r.Pilot != (device.Amount{}) {
-			queue("residual_scores", max(1, min(4*o.d.drv.multiprocessors()/items, pastBlocks(kv))), 256)
-		}
-		queue("residual_sample", 1, 512)
+		size = 2 * ceil(kv.Pages.Dim(1)*device.PageLen, residualChunk) * heads / groups * sums
+		shared = residualBatch
+	}
+	if maps := ceil(kv.Pages.Dim(1)*(8+8+4+4), 16) * 16; shared+maps <= o.room(name) {
+		shared += maps
+	} else {
+		global = maps
+		size += cluster * maps
+	}
+	o.inPieces(op, rows*groups, max(size, 16), func(first, items int) {
+		o.launch(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(c.Q).work(0).
+			int(size, global, first, groups, l.Index.Dim(2), heads, r.Pilot.Count).float(r.Pilot.Share, r.Eps, r.Z).
+			bool(r.Values).bool(r.Finite).bool(r.Fresh).bool(r.Replace).bool(r.Listed).
+			draw(r.Draw, r.Requests).pages(kv, perSlot).plan(c.Plan).
+			pdlEarly().inClusters(cluster).runShared(blocks{items, 1, cluster}, residualThreads, shared)
 	})
+}
+
+// residualCluster is how many thread blocks share each of a number of lists: as many as are
+// resident at once, one per multiprocessor, and have pages.
+func (o *ops) residualCluster(lists, pages int) int {
+	c := 1
+	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= o.d.drv.multiprocessors() && 2*c <= pages {
+		c *= 2
+	}
+	return c
 }
 
 // sampleFeatures replaces the queries of each row by sampled estimates.

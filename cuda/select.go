@@ -107,23 +107,43 @@ func (o *ops) topSubPages(c *device.Select) {
 // heavyHitters selects the positions before the newest of each slot that stay, and evicts the
 // others.
 func (o *ops) heavyHitters(c *device.Select) {
-	o.launch("evict").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).tensor(c.Since).int(c.List.Index.Dim(2), c.Scores.Dim(2)).
-		int(c.K.Count).float(c.K.Share).int(c.Recent.Count).float(c.Recent.Share).span(c.Plan.Span).pages(c.KV, 1).
-		run(blocks{c.KV.K.Dim(1), c.KV.Len.Dim(0), 1}, 1024)
+	slots, heads, width := c.KV.Len.Dim(0), c.KV.K.Dim(1), c.Scores.Dim(2)
+	cluster := o.selectCluster(slots*heads, width)
+	staged := stagedKeys(width, cluster)
+	o.launch("evict").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).tensor(c.Since).int(c.List.Index.Dim(2), width).
+		int(c.K.Count).float(c.K.Share).int(c.Recent.Count).float(c.Recent.Share).span(c.Plan.Span).int(staged).pages(c.KV, 1).
+		selectLists(heads, slots, width, cluster, 4*ceil(ceil(width, cluster)+32, 32))
 }
+
+// Of the kernels lsh_collisions.
+const (
+	lshHeads      = 4                   // query heads of a thread block
+	lshWarps      = 8                   // of a block
+	lshRing       = lshWarps * 4 * 2560 // bytes of its warps' stages
+	lshStagedBits = 10                  // of a table, at most, where codes are staged
+)
 
 // collisions selects the positions whose LSH codes collide with those of the row's queries.
 func (o *ops) collisions(c *device.Select) {
 	const op = "Collisions"
 	checkDim(op, c.Q.Dim(2))
-	slots, heads := c.Q.Dim(0), c.Q.Dim(1)
-	if !o.fits(op, 8*slots*heads*c.KV.Pages.Dim(1)) {
+	slots, heads, kvHeads, planes := c.Q.Dim(0), c.Q.Dim(1), c.KV.K.Dim(1), c.Hash.Planes.Dim(0)
+	sides := 8 * slots * heads * c.KV.Pages.Dim(1)
+	if !o.fits(op, sides+slots*heads*planes) {
 		return
 	}
-	queue := func(name string, b blocks, threads, shared int) {
-		o.launch(name).hash(c.Hash, c.KV.K.Dim(1)).tensor(c.List.Index).tensor(c.List.Count).tensor(c.List.Weight).tensor(c.Q).work(0).
-			int(heads, c.List.Index.Dim(2)).pages(c.KV, 1).plan(c.Plan).runShared(b, threads, shared)
+	at := func(name string) *launch {
+		return o.launch(name).hash(c.Hash, kvHeads).tensor(c.List.Index).tensor(c.List.Count).tensor(c.List.Weight).tensor(c.Q).work(0).work(sides).
+			int(heads, c.List.Index.Dim(2)).pages(c.KV, 1).plan(c.Plan)
 	}
-	queue("lsh_collisions", blocks{heads, pastBlocks(c.KV), slots}, 256, c.Hash.Planes.Dim(0))
-	queue("lsh_list", blocks{heads, slots, 1}, 512, 0)
+	at("lsh_sides").runShared(o.projectGrid(c.Hash, slots, heads), 256, 4*32*c.Q.Dim(2))
+	name, shared := "lsh_collisions", planes
+	if bits := c.Hash.Bits(); bits%2 == 0 && bits <= lshStagedBits && lshRing+planes <= o.room("lsh_collisions_staged") {
+		name, shared = "lsh_collisions_staged", lshRing+planes
+	}
+	groups := kvHeads * ceil(heads/kvHeads, lshHeads)
+	parts := max(1, min(2*o.d.drv.multiprocessors()/(groups*slots), ceil(c.KV.Pages.Dim(1), lshWarps)))
+	at(name).runShared(blocks{parts, groups, slots}, 32*lshWarps, shared)
+	cluster := o.selectCluster(slots*heads, c.KV.Pages.Dim(1)*device.PageLen)
+	at("lsh_list").inClusters(cluster).runShared(blocks{heads, slots, cluster}, 256, 4*c.Q.Dim(2))
 }

@@ -63,14 +63,21 @@ func (o *ops) signs(c *launch, x device.Tensor, n device.Net, kv device.KV, stor
 
 // keyHashes makes the LSH codes of positions that have none.
 func (o *ops) keyHashes(c *device.Summarize) {
-	checkDim("KeyHashes", c.KV.K.Dim(3))
+	dim := c.KV.K.Dim(3)
+	checkDim("KeyHashes", dim)
 	heads, slots := c.KV.K.Dim(1), c.KV.Len.Dim(0)
-	queue := func(name string, b blocks, threads int) {
-		o.launch(name).hash(c.Hash, heads).pages(c.KV, 1).run(b, threads)
+	queue := func(name string, b blocks, threads, shared int) {
+		o.launch(name).hash(c.Hash, heads).pages(c.KV, 1).runShared(b, threads, shared)
 	}
-	queue("hash_center", blocks{heads, slots, 1}, 1024)
-	queue("hash_codes", blocks{heads, slots, pastBlocks(c.KV)}, 256)
-	queue("hash_done", blocks{slots, 1, 1}, 32)
+	queue("hash_center", blocks{heads, slots, 1}, 1024, 0)
+	queue("hash_codes", blocks{heads, slots, pastBlocks(c.KV)}, 256, 0)
+	queue("hash_newest", o.projectGrid(c.Hash, slots, heads), 256, 4*32*dim)
+}
+
+// projectGrid is the grid of kernels that multiply vectors of each slot with the planes, 32 at a
+// time: parts of the planes, slots, vectors.
+func (o *ops) projectGrid(h device.Hash, slots, vectors int) blocks {
+	return blocks{max(1, min(ceil(h.Planes.Dim(0), 8), o.d.drv.multiprocessors())), slots, ceil(vectors, 32)}
 }
 
 // hash appends a Hash of a cache with kvHeads heads.

@@ -112,16 +112,19 @@ func (c *Sample) Access(a *Access) {
 		a.Write(c.Dst)
 		return
 	}
-	a.Read(c.KV.K, c.Residual.Requests, c.Draws.Requests)
-	if c.Rule == ResidualSample && c.Residual.Values {
+	a.Read(c.Residual.Requests, c.Draws.Requests)
+	if c.Rule != ResidualSample || c.Residual.Scored() {
+		a.Read(c.KV.K)
+	}
+	if c.Rule == ResidualSample && c.Residual.Scored() && c.Residual.Values {
 		a.Read(c.KV.V)
 	}
 	c.Plan.access(a)
 	c.List.write(a)
 }
 
-// Cost is the queries, the keys that are scored, and the lists; of a residual, the positions
-// that are listed.
+// Cost is the queries, the keys that are scored, and the lists; of a residual whose
+// sample the keys size, the positions that are listed.
 func (c *Sample) Cost(s Stored) Cost {
 	cost := moved(c.Q, c.Dst)
 	if c.Rule == QueryFeatureSample {
@@ -133,6 +136,9 @@ func (c *Sample) Cost(s Stored) Cost {
 		if c.Residual.Values {
 			of = 2
 		}
+	}
+	if c.Rule == ResidualSample && !c.Residual.Scored() {
+		of = 0
 	}
 	r := s.reads(&plan, c.KV, c.Q.Dim(0), c.Q.Dim(1))
 	cost.Bytes += of*c.KV.rowBytes(r.rows) + s.listBytes(&c.List, c.KV, c.Q.Dim(0))
@@ -151,7 +157,7 @@ type Residual struct {
 	Requests Tensor      // i32 [slots]: the Request of each slot; absent: that of Draw for all
 	Pilot    Amount      // size of the pilot, a share being of the residual; at least 2. Zero samples nothing
 	Eps      float64     // target of the relative error; 0 reads the whole residual
-	Z        float64     // Eps in standard deviations: the quantile of the confidence
+	Z        float64     // Eps in standard deviations: the quantile of the confidence; 0: the sample has the pilot's size, and no key is read
 
 	Values  bool // bound the error of the output, otherwise that of the softmax denominator
 	Finite  bool // apply the finite population correction
@@ -169,6 +175,10 @@ type ResidualSpread struct {
 	Norm      float64 // norm of the estimate of the sum of all weighted values: the numerator
 	Trace     float64 // trace of the covariance of the weighted values of the residual
 }
+
+// Scored reports whether keys are read to size the sample: otherwise there is none (no pilot), it
+// is the whole residual (Eps 0), or it has the size of the pilot (Z 0).
+func (t Residual) Scored() bool { return t.Pilot != (Amount{}) && t.Eps > 0 && t.Z > 0 }
 
 // Need is the sample size for an error of Eps, not rounded or bounded:
 // (Z·n·√Var/(Sum·Eps))². With Values, Eps is split between numerator and denominator in

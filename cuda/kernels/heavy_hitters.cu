@@ -1,7 +1,9 @@
 // Heavy hitters (H2O): the sum of the softmax weights that each position has received, per kv
 // head, and the eviction of all but the largest and the newest. Reference implementation: package
 // cpu.
-#include "radix_select.cuh"
+#include "cluster_select.cuh"
+#include "read_map.cuh"
+#include "scores.cuh"
 #include "shares.cuh"
 
 // states (score): the softmax state (max, Σ exp2) of each vector (a row and head), in splits of
@@ -125,6 +127,141 @@ KERNEL(attention_mass, AddWeightsArgs, 256) {
 	*sum = hold_share((double)all + tiny);
 }
 
+constexpr int MASS_KEYS = 1024;  // keys of a block at a time
+constexpr int MASS_CHUNK = 128;  // keys whose softmax state is merged as one
+
+struct NewestMassArgs {
+	float* sum;      // [slots, kvheads, width], as hold_share has it
+	const float* q;  // [slots, heads, dim]
+	u8* work;        // [slots, kvheads, item]
+	i64 item;        // bytes of the scratch of a kv head
+	i64 maps;        // of them, a block's bitmap and counts; 0: they are in shared memory
+	i64 heads, width;
+	PagedKV g;
+	Plan plan;  // the heads of a kv head read the same, with weight 1
+};
+
+// MassItem is a kv head of a slot, and what a block knows of it. Its scratch has the state of each
+// chunk for each head, and then the base-2 scores of the positions that are read.
+struct MassItem {
+	ReadMap m;
+	u8* work;
+	int chunks, first, end;  // of them those of the block
+
+	__device__ __forceinline__ SoftmaxState* states(int head) const { return (SoftmaxState*)work + (i64)head * chunks; }
+	__device__ __forceinline__ float* scores(int head) const { return (float*)states(m.group_heads) + (i64)head * chunks * MASS_CHUNK; }
+};
+
+// score_newest scores the block's positions and makes the states of its chunks.
+__device__ inline void score_newest(const NewestMassArgs& a, const MassItem& t) {
+	SHARED(i32, places, MASS_KEYS);
+	float unit = 1.4426950408889634f / sqrtf((float)a.g.dim);
+	for (int from = t.first * MASS_CHUNK, end = min_of(t.end * MASS_CHUNK, t.m.n); from < end; from += MASS_KEYS) {
+		int n = min_of(MASS_KEYS, end - from);
+		for (int i = threadIdx.x; i < n; i += blockDim.x) places[i] = t.m.place(a.g, t.m.nth(from + i));
+		__syncthreads();
+		for (int h = 0; h < t.m.group_heads; h += HEADS_PER_PASS) {
+			int heads = min_of(HEADS_PER_PASS, t.m.group_heads - h);
+			const float* q = a.q + ((i64)t.m.at.slot * a.heads + t.m.head + h) * a.g.dim;
+			auto put = [&](int u, int i, float sum) {
+				sum *= unit;
+				t.scores(h + u)[from + i] = sum > EMPTY_MAX ? sum : EMPTY_MAX;  // NaN counts as masked
+			};
+			score_any(a.g, n, q, heads, [](int) { return true; }, [&](int i) { return t.m.offset(a.g, places[i]); }, put);
+		}
+		__syncthreads();
+		int chunks = (n + MASS_CHUNK - 1) / MASS_CHUNK;
+		for (int i = warp(); i < chunks * t.m.group_heads; i += (int)blockDim.x / WARP) {
+			int head = i / chunks, lo = from + i % chunks * MASS_CHUNK, hi = min_of(lo + MASS_CHUNK, from + n);
+			const float* scores = t.scores(head);
+			SoftmaxState all = {EMPTY_MAX, 0};
+			for (int k = lo + lane(); k < hi; k += WARP) all.max = max_of(all.max, scores[k]);
+			all.max = reduce_warp(all.max, Max());
+			for (int k = lo + lane(); k < hi; k += WARP) all.sum += scores[k] > EMPTY_MAX ? exp2f(scores[k] - all.max) : 0;
+			all.sum = reduce_warp(all.sum, Plus());
+			if (lane() == 0) t.states(head)[lo / MASS_CHUNK] = all;
+		}
+		__syncthreads();
+	}
+}
+
+// add_newest adds to the sums of the block's positions what their row gave them. tops are the max of
+// each head, and 1 / its sum.
+__device__ inline void add_newest(const NewestMassArgs& a, const MassItem& t, const SoftmaxState* tops, int head, int heads) {
+	float* sums = a.sum + ((i64)t.m.at.slot * a.g.heads + t.m.kv_head) * a.width;
+	for (int i = t.first * MASS_CHUNK + threadIdx.x; i < min_of(t.end * MASS_CHUNK, t.m.n); i += blockDim.x) {
+		int j = t.m.nth(i);
+		float mine = 0, all = j < t.m.at.p || head > 0 ? sums[j] : 0;
+		double tiny = 0;  // weights below TINY_SHARE
+		if (all == -infinity()) continue;
+		for (int u = 0; u < heads; u++) {
+			float s = t.scores(head + u)[i];
+			if (!(s > EMPTY_MAX)) continue;
+			float w = exp2f(s - tops[u].max) * tops[u].sum;
+			if (w < TINY_SHARE)
+				tiny += exp2((double)(s - tops[u].max)) * (double)tops[u].sum;
+			else
+				mine += w;
+		}
+		if (all < 0) {
+			tiny += share_of(all);
+			all = 0;
+		}
+		sums[j] = hold_share((double)(all + mine) + tiny);
+	}
+}
+
+// newest_mass (summarize) is attention_mass for the newest row of each slot and a list per kv head:
+// what is not read is not looked at. Grid: (kv head, slot, block of the cluster). Bound by reading
+// the keys of the list.
+KERNEL_1_PER_SM(newest_mass, NewestMassArgs, 512) {
+	DYNAMIC_SHARED(u8, shared);
+	SHARED(SoftmaxState, tops, WARP);
+	ClusterBlock c = this_block();
+	MassItem t;
+	t.m.kv_head = blockIdx.x;
+	t.m.group_heads = (int)(a.heads / a.g.heads);
+	t.m.head = (int)blockIdx.x * t.m.group_heads;
+	t.m.at = row_position(a.g, blockIdx.y);
+	int p = t.m.at.p;
+	if (p < 0) return;
+	if (p >= a.width) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
+		return;
+	}
+	if (!page_table_valid(a.g, t.m.at.slot, p)) return;
+	t.work = a.work + ((i64)blockIdx.y * gridDim.x + blockIdx.x) * a.item;
+	u8* maps = a.maps > 0 ? t.work + c.rank * a.maps : shared;
+	if (a.maps > 0) t.work += c.size * a.maps;
+	t.m.read = (u64*)maps;
+	t.m.before = (u32*)(t.m.read + a.g.width);
+	t.m.words = p / PAGE + 1;
+	build_map(t.m, a.plan, a.g, a.heads);
+	t.m.n = count_pages(t.m.before, t.m.words, [&](int w) { return t.m.read[w]; });
+	t.chunks = (t.m.n + MASS_CHUNK - 1) / MASS_CHUNK;
+	int each = (t.chunks + c.size - 1) / c.size;
+	t.first = min_of(c.rank * each, t.chunks);
+	t.end = min_of(t.first + each, t.chunks);
+	if (threadIdx.x == 0 && c.rank == 0 && !(t.m.read[p / PAGE] >> p % PAGE & 1)) a.sum[((i64)t.m.at.slot * a.g.heads + t.m.kv_head) * a.width + p] = hold_share(0);
+	score_newest(a, t);
+	c.sync();
+	for (int h = 0; h < t.m.group_heads; h += WARP) {
+		int heads = min_of(WARP, t.m.group_heads - h);
+		__syncthreads();
+		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP) {
+			const SoftmaxState* of = t.states(h + u);
+			SoftmaxState all = {EMPTY_MAX, 0};
+			for (int i = lane(); i < t.chunks; i += WARP) all.max = max_of(all.max, of[i].max);
+			all.max = reduce_warp(all.max, Max());
+			for (int i = lane(); i < t.chunks; i += WARP) all.sum += of[i].sum * rescale(of[i].max, all.max);
+			all.sum = normalizer(reduce_warp(all.sum, Plus()), false);
+			if (lane() == 0) tops[u] = all;
+		}
+		__syncthreads();
+		add_newest(a, t, tops, h, heads);
+	}
+}
+
 struct EvictArgs {
 	i32 *index, *count;  // [slots, kvheads, cap], [slots, kvheads]
 	float* sum;          // [slots, kvheads, width]
@@ -135,51 +272,70 @@ struct EvictArgs {
 	i64 recent;
 	f64 recent_share;
 	Span span;
+	i64 staged;  // keys of a block in shared memory
 	PagedKV g;
 };
 
+// HeldSums are the keys of a kv head's sums: of positions before `newest` that are not evicted;
+// those from there on have the key `late`.
+struct HeldSums {
+	const EvictArgs& a;
+	const float* sum;
+	int p, newest;
+	u32 late;
+
+	__device__ __forceinline__ float fetch(int j) const { return ld_cg(sum + j); }
+	__device__ __forceinline__ u32 key(int j, float x, bool) const {
+		if (!(x > -infinity()) || !sees(a.span, p, j)) return 0;
+		return j < newest ? radix_key(x) : late;
+	}
+};
+
 // evict (select and evict) lists the heavy hitters and the newest of the positions before the
-// row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot); radix
-// select and a stable compaction.
-KERNEL(evict, EvictArgs, 1024) {
+// row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot, block
+// of the cluster), a cluster for each list; see cluster_select.cuh. Bound by the latency of its
+// barriers and of passes over shared memory.
+KERNEL_2_PER_SM(evict, EvictArgs, SELECT_THREADS) {
+	DYNAMIC_SHARED(ClusterScratch, scratch);
+	pdl_trigger();
 	int slot = blockIdx.y, p = first_position(a.g, slot);
+	pdl_wait();
 	if (p < 0) return;
 	if (p >= a.width) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
 		return;
 	}
+	ClusterBlock c = this_block();
+	ClusterScratch& s = *scratch;
 	i64 list = (i64)slot * a.g.heads + blockIdx.x;
 	float* sum = a.sum + list * a.width;
 	int since = a.since[slot] == 0 ? p : a.since[slot];
 	auto of = [&](f64 share, i64 count) { return min_of(share > 0 ? (i64)floor(share * (double)since + 1e-9) : count, (i64)p); };
 	i64 heavy = of(a.heavy_share, a.heavy), recent = of(a.recent_share, a.recent);
-	auto stays = [&](i64 j) { return sum[j] > -infinity() && sees(a.span, p, (int)j); };
-	auto old = [&](i64 j, u32& key) {
-		key = radix_key(sum[j]);
-		return j < p - recent && stays(j);
-	};
-	Threshold<u32> cut = {~0u, 0};  // selects nothing
-	if (heavy > 0) cut = radix_select<u32>(p, (u64)heavy, [&](i64 j, u32& key) { return (u64)old(j, key); });
-	Selector<u32> start = make_selector(cut, p, old), in = start;
-	auto takes = [&](i64 j) {
-		u32 key;
-		return old(j, key) ? in.takes(key) : j >= p - recent && stays(j);
-	};
-	ThreadRange r = thread_range(p);
-	u64 mine = 0, total;
-	for (i64 j = r.lo; j < r.hi; j++) mine += takes(j);
-	u64 to = scan_block(mine, total);
-	in = start;
-	for (i64 j = r.lo; j < r.hi; j++) {
-		if (!takes(j)) {
-			sum[j] = -infinity();
-			continue;
-		}
-		if (to < (u64)a.cap) a.index[list * a.cap + to] = (i32)j;
-		to++;
+	HeldSums load = {a, sum, p, p - (int)recent, 0};
+	ListPart<HeldSums> part = list_part(c, s, p, (int)a.staged, load);
+	Threshold<u32> cut = {~0u - 1, 0};  // the newest alone
+	if (heavy > 0) {
+		cut = cluster_threshold<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)heavy; });
+		__syncthreads();
 	}
-	if (threadIdx.x == 0) {
-		if (total > (u64)a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[list] = (i32)min_of(total, (u64)a.cap);
+	part.load.late = ~0u;
+	part.stage([](u32) {});
+	u32* stays = part.keys + a.staged;  // [(hi - lo) / 32]: bitmap of the part
+	for (int i = threadIdx.x; i * WARP < part.hi - part.lo; i += blockDim.x) stays[i] = 0;
+	__syncthreads();
+	i32* index = a.index + list * a.cap;
+	i64 all = cluster_compact(c, s, part, cut, select_none(), OneEntry(), [&](int j, i64 to) {
+		if (to < a.cap) index[to] = j;
+		atomicOr(&stays[(j - part.lo) / WARP], 1u << (j - part.lo) % WARP);
+	}).all;
+	__syncthreads();
+	for (int j = part.lo + threadIdx.x; j < part.hi; j += blockDim.x) {
+		if (!(stays[(j - part.lo) / WARP] >> (j - part.lo) % WARP & 1) && load.fetch(j) != -infinity()) sum[j] = -infinity();
 	}
+	if (threadIdx.x == 0 && c.rank == 0) {
+		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[list] = (i32)min_of(all, a.cap);
+	}
+	c.sync();  // peers have read the counts
 }

@@ -6,8 +6,12 @@
 //
 // Codes are bit-sliced: a word has one plane's bit for the 64 keys of a page, so that a table of
 // a page is compared by `bits` logical operations instead of 64 comparisons.
-#include "newest.cuh"
-#include "radix_select.cuh"
+//
+// A decode step computes the sides of its vectors, the new keys and the queries, a plane per warp,
+// so that planes are read once; compares all codes of a kv head with its query heads at once; and
+// lists the collisions of a head by a thread-block cluster.
+#include "cluster_select.cuh"
+#include "scores.cuh"
 
 struct LshIndex {
 	const float* planes;  // [n, dim], n = tables · bits
@@ -68,20 +72,21 @@ KERNEL(hash_center, LshArgs, 1024) {
 constexpr int LSH_KEYS = 16;  // keys of a tile
 
 // hash_codes (summarize): bit of key j and plane c = (plane_c · (k_j - center) > 0), for the
-// positions that have no codes yet. Grid: (kv head, slot, z), block z taking every gridDim.z-th
-// page. A tile of LSH_KEYS keys is in shared memory; each thread takes a plane for all of them,
-// so that a plane is read once a tile. Compute-bound in a prefill: n·dim multiply-adds a key; a
-// decode step reads the planes once for one key.
+// positions before the newest that have no codes yet; in most decode steps there are none. Grid:
+// (kv head, slot, z), block z taking every gridDim.z-th page. A tile of LSH_KEYS keys is in shared
+// memory; each thread takes a plane for all of them, so that a plane is read once a tile.
+// Compute-bound: n·dim multiply-adds a key.
 KERNEL(hash_codes, LshArgs, 256) {
 	SHARED(float, x, LSH_KEYS* LSH_MAX_DIM);
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0) return;
 	int done = p < a.h.since[slot] ? 0 : a.h.coded[slot], from = min_of(done, p);
+	if (from == p) return;
 	const float* center = a.h.center + ((i64)slot * a.g.heads + head) * dim;
 	float* norm = a.h.norm + ((i64)slot * a.g.heads + head) * a.h.width;
-	for (int b = from / PAGE + blockIdx.z; b <= p / PAGE; b += gridDim.z) {
+	for (int b = from / PAGE + blockIdx.z; b * PAGE < p; b += gridDim.z) {
 		u64* code = codes_at(a.h, a.g, slot, head, b);
-		int end = min_of(p + 1, (b + 1) * PAGE);
+		int end = min_of(p, (b + 1) * PAGE);
 		for (int j = max_of(from, b * PAGE); j < end; j += LSH_KEYS) {
 			int n = min_of(LSH_KEYS, end - j);
 			__syncthreads();
@@ -115,11 +120,43 @@ KERNEL(hash_codes, LshArgs, 256) {
 	}
 }
 
-// hash_done (summarize) records how many positions have codes. It is a separate launch, because
-// blocks of hash_codes read the old count.
-KERNEL(hash_done, LshArgs, 32) {
-	int slot = blockIdx.x, p = lsh_position(a.h, a.g, slot);
-	if (p < 0 || threadIdx.x > 0) return;
+// project calls put(c, sum) with the product of plane c and the lane's vector, for the planes of
+// a warp: every warp of the grid's x takes one at a time. x [dim, WARP] is the vectors in shared
+// memory, of any size. Bound by the latency of reading the planes once.
+template <class Put>
+__device__ __forceinline__ void project(const LshIndex& h, const float* x, int dim, Put put) {
+	int warps = (int)blockDim.x / WARP;
+	for (int c = (int)blockIdx.x * warps + warp(); c < h.n; c += (int)gridDim.x * warps) {
+		const float* plane = h.planes + (i64)c * dim;
+		float sum = 0;
+#pragma unroll 16
+		for (int d = 0; d < dim; d++) sum += plane[d] * x[d * WARP + lane()];
+		put(c, sum);
+	}
+}
+
+// hash_newest (summarize) makes the codes of the newest position of a slot, and records that there
+// are codes up to it. Grid: (part of the planes, slot, WARP kv heads).
+KERNEL(hash_newest, LshArgs, 256) {
+	DYNAMIC_SHARED(float, x);  // [dim, WARP]
+	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
+	if (p < 0) return;
+	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
+		int head = first + i / dim, d = i % dim;
+		x[d * WARP + i / dim] = head < a.g.heads ? load_kv(a.g.k, a.g.half, key_offset(a.g, slot, head, p) + d) - a.h.center[((i64)slot * a.g.heads + head) * dim + d] : 0;
+	}
+	__syncthreads();
+	int head = first + lane();
+	bool there = head < a.g.heads;
+	u64 *code = codes_at(a.h, a.g, slot, there ? head : 0, p / PAGE), bit = 1ull << p % PAGE;
+	project(a.h, x, dim, [&](int c, float sum) {
+		if (there) code[c] = sum > 0 ? code[c] | bit : code[c] & ~bit;
+	});
+	if (blockIdx.x > 0 || warp() > 0) return;
+	double square = 0;
+	for (int d = 0; d < dim; d++) square += (double)x[d * WARP + lane()] * (double)x[d * WARP + lane()];
+	if (there) a.h.norm[((i64)slot * a.g.heads + head) * a.h.width + p] = (float)sqrt(square);
+	if (blockIdx.z > 0 || lane() > 0) return;
 	a.h.since[slot] = min_of(a.h.since[slot], p);
 	a.h.coded[slot] = p + 1;
 }
@@ -130,110 +167,236 @@ struct CollisionArgs {
 	float* weight;       // [slots, heads, cap]
 	const float* q;      // [slots, heads, dim]
 	u64* marks;          // [slots, heads, pages]: bitmap of collisions
+	u8* above;           // [slots, heads, n]: whether the query is above the plane
 	i64 heads, cap;
 	PagedKV g;
 	Plan plan;
 };
 
+// lsh_query is element d of the query, centered like the keys with center_queries.
+__device__ __forceinline__ float lsh_query(const CollisionArgs& a, int slot, int head, int kv_head, int d) {
+	float q = a.q[((i64)slot * a.heads + head) * a.g.dim + d];
+	return a.h.center_queries ? q - a.h.center[((i64)slot * a.g.heads + kv_head) * a.g.dim + d] : q;
+}
+
+// lsh_sides (score) finds the sides of the queries. Grid: (part of the planes, slot, WARP heads).
+KERNEL(lsh_sides, CollisionArgs, 256) {
+	DYNAMIC_SHARED(float, x);  // [dim, WARP]
+	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
+	if (p < 0) return;
+	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
+		int head = first + i / dim, d = i % dim;
+		x[d * WARP + i / dim] = head < a.heads ? lsh_query(a, slot, head, head * (int)a.g.heads / (int)a.heads, d) : 0;
+	}
+	__syncthreads();
+	int head = first + lane();
+	u8* above = a.above + ((i64)slot * a.heads + head) * a.h.n;
+	project(a.h, x, dim, [&](int c, float sum) {
+		if (head < a.heads) above[c] = sum > 0;
+	});
+}
+
 // CollisionBits is the positions of a page that collide in at least one table, and in two.
 struct CollisionBits {
 	u64 once, twice;
 
-	__device__ void add(CollisionBits m) {
+	__device__ __forceinline__ void add(CollisionBits m) {
 		twice |= m.twice | (once & m.once);
 		once |= m.once;
 	}
 };
 
-// lsh_query loads the query into x, centered like the keys with center_queries.
-__device__ inline void lsh_query(const CollisionArgs& a, float* x, int slot, int head, const float* center) {
-	int dim = (int)a.g.dim;
-	const float* q = a.q + ((i64)slot * a.heads + head) * dim;
-	for (int d = threadIdx.x; d < dim; d += blockDim.x) x[d] = a.h.center_queries ? q[d] - center[d] : q[d];
-	__syncthreads();
+// warp_collisions is the union of what the lanes have.
+__device__ __forceinline__ CollisionBits warp_collisions(CollisionBits found) {
+	for (int m = WARP / 2; m > 0; m /= 2) {
+		CollisionBits other = {__shfl_xor_sync(FULL_MASK, (unsigned long long)found.once, m), __shfl_xor_sync(FULL_MASK, (unsigned long long)found.twice, m)};
+		found.add(other);
+	}
+	return found;
 }
 
-// collide (score and select) marks the positions of the selected region that collide with the
-// query. Grid: (head, z, slot), block z taking every gridDim.y-th page; one warp per page, its
-// lanes over the tables, and the lanes merge what they have. The sides of the query are computed
-// once a block into dynamic shared memory. Bound by reading the codes, n/8 bytes a key.
-KERNEL(lsh_collisions, CollisionArgs, 256) {
-	SHARED(float, x, LSH_MAX_DIM);
-	DYNAMIC_SHARED(u8, above);  // [n]: whether the query is above the plane
-	int head = blockIdx.x, slot = blockIdx.z, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
+// page_candidates is the positions of page b that may be listed.
+__device__ inline u64 page_candidates(const CollisionArgs& a, const float* norm, int p, int b) {
+	u64 candidates = 0;
+	for (int half = 0; half < 2; half++) {
+		int j = b * PAGE + half * WARP + lane();
+		bool in = j <= p && in_selected_region(a.plan, p, j);
+		if (in) in = norm[j] <= 3.4028235e38f;
+		candidates |= (u64)__ballot_sync(FULL_MASK, in) << half * WARP;
+	}
+	return candidates;
+}
+
+constexpr int LSH_HEADS = 4;        // query heads that are compared with a code at a time
+constexpr int LSH_WARPS = 8;        // of a block
+constexpr int LSH_STAGES = 4;       // of a warp's pipeline
+constexpr int LSH_STAGED_BITS = 10; // of a table, at most, where codes are staged
+
+// CodeStage is the codes of WARP tables of a page.
+struct CodeStage {
+	u64 words[WARP * LSH_STAGED_BITS];
+};
+static_assert(sizeof(CodeStage) == 2560, "the host reckons with it");
+
+// CodeStream is a warp's codes in the order of reading: of each of its pages, WARP tables at a time.
+struct CodeStream {
+	const LshIndex& h;
+	const PagedKV& g;
+	CodeStage* ring;  // [LSH_STAGES]
+	int slot, kv_head, by, pages, bits, groups;
+	int page, group;  // of the next copy
+
+	__device__ __forceinline__ CodeStream(const LshIndex& h, const PagedKV& g, CodeStage* ring, int slot, int kv_head, int first, int by, int pages)
+		: h(h), g(g), ring(ring), slot(slot), kv_head(kv_head), by(by), pages(pages), bits((int)(h.n / h.tables)), groups(((int)h.tables + WARP - 1) / WARP), page(first), group(0) {}
+
+	// next starts the next copy into a stage.
+	__device__ __forceinline__ void next(int stage) {
+		if (page < pages) {
+			const u64* from = codes_at(h, g, slot, kv_head, page) + group * WARP * bits;
+			int words = min_of(WARP, (int)h.tables - group * WARP) * bits;
+			for (int i = 2 * lane(); i < words; i += 2 * WARP) cp_async(&ring[stage].words[i], from + i);
+			if (++group == groups) {
+				group = 0;
+				page += by;
+			}
+		}
+		cp_async_commit();
+	}
+};
+
+// lsh_collisions (select) marks the positions of the selected region that collide with the queries of
+// LSH_HEADS heads. Grid: (part of the pages, kv head and LSH_HEADS of its heads, slot). A warp takes
+// a page, its lanes over the tables, and the lanes merge what they have. The sides of the queries are
+// in dynamic shared memory, a bit for each head. With STAGED, tables of an even number of up to
+// LSH_STAGED_BITS bits go through a pipeline. Bound by reading the codes, n/8 bytes a key.
+template <bool STAGED>
+__device__ __forceinline__ void mark_collisions(const CollisionArgs& a) {
+	DYNAMIC_SHARED(CodeStage, rings);  // [LSH_WARPS, LSH_STAGES], if STAGED
+	u8* sides = (u8*)(rings + (STAGED ? LSH_WARPS * LSH_STAGES : 0));  // [n]
+	int group_heads = (int)(a.heads / a.g.heads), parts = (group_heads + LSH_HEADS - 1) / LSH_HEADS;
+	int kv_head = (int)blockIdx.y / parts, slot = blockIdx.z, p = lsh_position(a.h, a.g, slot), bits = (int)(a.h.n / a.h.tables);
 	if (p < 0) return;
-	int kv_head = head * (int)a.g.heads / (int)a.heads, bits = (int)(a.h.n / a.h.tables);
-	i64 vectors = (i64)slot * a.g.heads + kv_head;
-	lsh_query(a, x, slot, head, a.h.center + vectors * dim);
+	int from = (int)blockIdx.y % parts * LSH_HEADS, heads = min_of(LSH_HEADS, group_heads - from);
+	i64 head = (i64)slot * a.heads + kv_head * group_heads + from;
 	for (int c = threadIdx.x; c < a.h.n; c += blockDim.x) {
-		float sum = 0;
-		for (int d = 0; d < dim; d++) sum += a.h.planes[(i64)c * dim + d] * x[d];
-		above[c] = sum > 0;
+		u32 side = 0;
+		for (int u = 0; u < heads; u++) side |= (u32)a.above[(head + u) * a.h.n + c] << u;
+		sides[c] = (u8)side;
 	}
 	__syncthreads();
-	const float* norm = a.h.norm + vectors * a.h.width;
-	u64* marks = a.marks + ((i64)slot * a.heads + head) * a.g.width;
-	for (int b = blockIdx.y * blockDim.x / WARP + warp(); b <= p / PAGE; b += gridDim.y * blockDim.x / WARP) {
-		u64 candidates = 0;
-		for (int half = 0; half < 2; half++) {
-			int j = b * PAGE + half * WARP + lane();
-			bool in = j <= p && in_selected_region(a.plan, p, j);
-			if (in) in = norm[j] <= 3.4028235e38f;
-			candidates |= (u64)__ballot_sync(FULL_MASK, in) << half * WARP;
+	const float* norm = a.h.norm + ((i64)slot * a.g.heads + kv_head) * a.h.width;
+	int pages = p / PAGE + 1, first = (int)blockIdx.x * LSH_WARPS + warp(), by = (int)gridDim.x * LSH_WARPS;
+	CodeStream stream(a.h, a.g, rings + (STAGED ? warp() * LSH_STAGES : 0), slot, kv_head, first, by, pages);
+	int stage = 0;
+	for (int i = 0; STAGED && i < LSH_STAGES - 1; i++) stream.next(i);
+	for (int b = first; b < pages; b += by) {
+		u64 candidates = page_candidates(a, norm, p, b);
+		CollisionBits found[LSH_HEADS] = {};
+		for (int group = 0; group * WARP < a.h.tables; group++) {
+			const u64* code = codes_at(a.h, a.g, slot, kv_head, b) + group * WARP * bits;
+			if constexpr (STAGED) {
+				__syncwarp();  // the stage about to be overwritten has been read
+				stream.next((stage + LSH_STAGES - 1) % LSH_STAGES);
+				cp_async_wait<LSH_STAGES - 1>();
+				__syncwarp();
+				code = stream.ring[stage].words;
+				stage = (stage + 1) % LSH_STAGES;
+			}
+			int t = group * WARP + lane();
+			if (t >= a.h.tables || !candidates) continue;
+			u64 same[LSH_HEADS];
+			for (int u = 0; u < LSH_HEADS; u++) same[u] = candidates;
+			for (int c = 0; c < bits; c++) {
+				u64 word = ~code[lane() * bits + c];
+				u32 side = sides[t * bits + c];
+#pragma unroll
+				for (int u = 0; u < LSH_HEADS; u++) {
+					u32 flip = (side >> u & 1) - 1;  // 0 where the query is above the plane
+					same[u] &= ~(word ^ ((u64)flip << 32 | flip));
+				}
+			}
+#pragma unroll
+			for (int u = 0; u < LSH_HEADS; u++) found[u].add({same[u], 0});
 		}
-		const u64* code = codes_at(a.h, a.g, slot, kv_head, b);
-		CollisionBits found = {0, 0};
-		for (int t = lane(); t < a.h.tables && candidates; t += WARP) {
-			u64 same = candidates;
-			for (int c = t * bits; c < (t + 1) * bits; c++) same &= above[c] ? code[c] : ~code[c];
-			found.add({same, 0});
+#pragma unroll
+		for (int u = 0; u < LSH_HEADS; u++) {
+			CollisionBits all = warp_collisions(found[u]);
+			if (lane() == 0 && u < heads) a.marks[(head + u) * a.g.width + b] = a.h.min_tables == 1 ? all.once : all.twice;
 		}
-		for (int m = WARP / 2; m > 0; m /= 2) {
-			CollisionBits other = {__shfl_xor_sync(FULL_MASK, (unsigned long long)found.once, m), __shfl_xor_sync(FULL_MASK, (unsigned long long)found.twice, m)};
-			found.add(other);
-		}
-		if (lane() == 0) marks[b] = a.h.min_tables == 1 ? found.once : found.twice;
 	}
+	if constexpr (STAGED) cp_async_wait<0>();
+}
+
+KERNEL_2_PER_SM(lsh_collisions, CollisionArgs, LSH_WARPS* WARP) { mark_collisions<false>(a); }
+KERNEL_2_PER_SM(lsh_collisions_staged, CollisionArgs, LSH_WARPS* WARP) { mark_collisions<true>(a); }
+
+// chance_power is x to the n.
+__device__ inline double chance_power(double x, i64 n) {
+	double y = 1;
+	for (; n > 0; n >>= 1, x *= x) y *= n & 1 ? x : 1;
+	return y;
 }
 
 // collision_probability is the probability that vectors with a cosine collide in at least
 // min_tables tables: 1 - (1-p)^L, or 1 - (1-p)^(L-1)·(L·p + 1 - p) for two.
 __device__ inline double collision_probability(const LshIndex& h, double cosine) {
 	double angle = acos(max_of(-1.0, min_of(1.0, cosine))), tables = (double)h.tables;
-	double one = pow(1 - angle / 3.14159265358979323846, (double)(h.n / h.tables));
-	if (h.min_tables == 1) return 1 - pow(1 - one, tables);
-	return 1 - pow(1 - one, tables - 1) * (tables * one + 1 - one);
+	double one = chance_power(1 - angle / 3.14159265358979323846, h.n / h.tables);
+	if (h.min_tables == 1) return 1 - chance_power(1 - one, h.tables);
+	return 1 - chance_power(1 - one, h.tables - 1) * (tables * one + 1 - one);
 }
 
+constexpr int LSH_LISTED = 1024;  // entries of a block at a time
+
 // lsh_list (select) lists the marked positions, ascending, with weight 1/(probability + 1e-4);
-// the 1e-4 bounds the weight of unlikely positions. Grid: (head, slot). One warp per
-// entry: the cosine comes from q·k, which is computed exactly, the norms and q·center. Bound by
-// reading the listed keys.
-KERNEL(lsh_list, CollisionArgs, 512) {
-	SHARED(float, x, LSH_MAX_DIM);
+// the 1e-4 bounds the weight of unlikely positions. Grid: (head, slot, block of the cluster). The
+// cosine comes from q·k, which is computed exactly, the norms and q·center. Bound by reading the
+// listed keys.
+KERNEL(lsh_list, CollisionArgs, 256) {
+	DYNAMIC_SHARED(float, x);  // [dim]: the query
+	SHARED(u32, listed, 1);
+	SHARED(float, scores, LSH_LISTED);
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
 	if (p < 0) return;
-	int kv_head = head * (int)a.g.heads / (int)a.heads;
+	ClusterBlock c = this_block();
+	int kv_head = head * (int)a.g.heads / (int)a.heads, pages = p / PAGE + 1, each = (pages + c.size - 1) / c.size;
 	i64 list = (i64)slot * a.heads + head, vectors = (i64)slot * a.g.heads + kv_head;
 	const float *center = a.h.center + vectors * dim, *norm = a.h.norm + vectors * a.h.width;
-	lsh_query(a, x, slot, head, center);
-	const u64* marks = a.marks + list * a.g.width;
-	i32* index = a.index + list * a.cap;
-	u64 total = bitmap_to_list(marks, p / PAGE + 1, index, a.count[list], a.cap, a.g.failure);
+	for (int d = threadIdx.x; d < dim; d += blockDim.x) x[d] = lsh_query(a, slot, head, kv_head, d);
+	const u64* marks = a.marks + list * a.g.width + min_of(c.rank * each, pages);
+	ThreadRange r = thread_range(min_of((c.rank + 1) * each, pages) - min_of(c.rank * each, pages));
+	u32 mine = 0, own;
+	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(marks[w]);
+	u32 place = scan_block(mine, own);
+	if (threadIdx.x == 0) listed[0] = own;
+	c.sync();
+	i64 first = c.before(listed), all = c.sum(listed), cap = a.cap;
+	i32* index = a.index + list * cap;
+	for (i64 w = r.lo; w < r.hi; w++) {
+		for (u64 word = marks[w]; word; word &= word - 1, place++) {
+			if (first + place < cap) index[first + place] = (i32)((c.rank * each + w) * PAGE) + __ffsll((long long)word) - 1;
+		}
+	}
+	if (threadIdx.x == 0 && c.rank == 0) {
+		if (all > cap) fail(a.g.failure, FAIL_LIST, cap, 0, 0);
+		a.count[list] = (i32)min_of(all, cap);
+	}
+	c.sync();  // peers have read the count, and the block's entries are written
 	double square = 0, inner = 0;
 	for (int d = lane(); d < dim; d += WARP) {
 		square += (double)x[d] * (double)x[d];
 		inner += (double)x[d] * (double)center[d];
 	}
 	double length = sqrt(reduce_warp(square, Plus())), to_center = reduce_warp(inner, Plus());
-	__syncthreads();
-	for (i64 i = warp(); i < (i64)min_of(total, (u64)a.cap); i += blockDim.x / WARP) {
-		int j = index[i];
-		i64 from = key_offset(a.g, slot, kv_head, j);
-		float sum = 0;
-		for (int d = lane(); d < dim; d += WARP) sum += x[d] * load_kv(a.g.k, a.g.half, from + d);
-		sum = reduce_warp(sum, Plus());
-		double product = length * (double)norm[j], cosine = product > 0 ? ((double)sum - to_center) / product : 0;
-		if (lane() == 0) a.weight[list * a.cap + i] = (float)(1 / (collision_probability(a.h, cosine) + 1e-4));
+	i64 end = min_of(first + (i64)own, cap);
+	for (i64 from = first; from < end; from += LSH_LISTED) {
+		int n = (int)min_of((i64)LSH_LISTED, end - from);
+		__syncthreads();
+		score_any(a.g, n, x, 1, [](int) { return true; }, [&](int i) { return key_offset(a.g, slot, kv_head, index[from + i]); }, [&](int, int i, float sum) { scores[i] = sum; });
+		__syncthreads();
+		for (int i = threadIdx.x; i < n; i += blockDim.x) {
+			double product = length * (double)norm[index[from + i]], cosine = product > 0 ? ((double)scores[i] - to_center) / product : 0;
+			a.weight[list * cap + from + i] = (float)(1 / (collision_probability(a.h, cosine) + 1e-4));
+		}
 	}
 }

@@ -12,13 +12,21 @@
 // are addressed by (seed, request, layer, group, position): results depend neither on batches
 // nor on chunks. Reference implementation: package cpu.
 //
-// An item is a head group of a row. Three launches: residual_fixed builds R and draws the pilot, one
-// block per item; residual_scores scores I and the pilot, many blocks per item, because it reads keys
-// at random; residual_sample sizes the sample and draws it.
+// An item is a head group of a row, and a thread-block cluster lists its positions in one launch
+// (cluster_select.cuh says why clusters). I is a bitmap, which every block builds for itself: an
+// element of R is found by its index from counts of each page, so R is never written. I and the
+// pilot are scored in chunks of CHUNK_KEYS whatever the number of blocks, each chunk gives
+// the moments of its exponentials, and these are merged in the order of chunks as Chan et al.
+// merge variances. Blocks meet three times: for the moments, the sample, and the counts of what
+// each writes.
+#include "cluster_select.cuh"
 #include "philox.cuh"
-#include "radix_select.cuh"
+#include "read_map.cuh"
 #include "scores.cuh"
-#include "state.cuh"
+
+constexpr int RESIDUAL_THREADS = 512;
+constexpr int CHUNK_KEYS = 128;                   // keys whose exponentials have moments together
+constexpr int BATCH_KEYS = RESIDUAL_THREADS * 4;  // keys of a block at a time
 
 struct ResidualArgs {
 	i32 *index, *count;  // [rows, head_groups, cap], [rows, head_groups]
@@ -26,6 +34,7 @@ struct ResidualArgs {
 	const float* q;      // [rows, heads, dim]
 	u8* work;            // [items, item]
 	i64 item;            // bytes of an item's scratch
+	i64 maps;            // of them, a block's bitmaps and counts; 0: they are in shared memory
 	i64 first;           // the item of block 0
 	i64 head_groups, cap, heads;
 	i64 pilot_count;
@@ -38,29 +47,47 @@ struct ResidualArgs {
 	Plan plan;
 };
 
-// ItemHeader is what residual_fixed passes to the launches after it.
-struct ItemHeader {
-	i32 n;         // positions of R; -1: the item is skipped
-	i32 selected;  // positions of I that were scored
-	i32 pilot;
-	i32 pad;
+// KeyBatch is a block's shared memory for the keys that it scores.
+struct KeyBatch {
+	i32 place[BATCH_KEYS];  // page of the cache · PAGE + position in it, -1 for none
+	float weight[BATCH_KEYS];
+	float scores[HEADS_PER_PASS][BATCH_KEYS];
+};
+static_assert(sizeof(KeyBatch) == 49152, "the host reckons with it");
+
+// ChunkMoments is the moments of x·weight of a chunk for one head, where x is exp(score - top). With
+// numerator, vectors [dim] follow those of all chunks: Σ x·weight·v.
+struct ChunkMoments {
+	f64 top;      // the largest score
+	f64 sum;
+	f64 squares;  // squared distances from the mean; of the pilot only
+	f64 trace;    // the same of x·v, over its elements; with numerator
 };
 
-// Residual is an item and its scratch. Bitmaps are one word a page.
+// Residual is an item, and what a block knows of it.
 struct Residual {
-	ItemHeader* head;
-	u64 *always;             // bitmap of sinks and window
-	u64 *selected;           // bitmap of I, sinks and window included
-	u64 *sampled;            // bitmap of the sample; of what is visible while R is built
-	float* selected_weight;  // [positions]: weights of I
-	i32* residual;           // [n]: R, ascending
-	i32* observed;           // [selected + pilot]: I, then the pilot
-	float* scores;           // [heads of the group, positions]: of observed
-	i64 width;               // positions that the scratch has room for
-	int words, n;            // words of a bitmap; n: positions of R
-	int row, head_group, group_heads, kv_head;
-	RowPosition at;
+	ReadMap i;         // I
+	u64* sampled;      // [words]: bitmap of the block's part of the sample
+	u32* pool_before;  // [words]: positions of R in the pages before
+	u8* work;
+	int n, pilot;  // positions of R, and of the pilot
+	int row, head_group;
+
+	__device__ __forceinline__ int fixed_chunks() const { return (i.n + CHUNK_KEYS - 1) / CHUNK_KEYS; }
+	__device__ __forceinline__ int chunks() const { return fixed_chunks() + (pilot + CHUNK_KEYS - 1) / CHUNK_KEYS; }
+	__device__ __forceinline__ ChunkMoments* moments(int head) const { return (ChunkMoments*)work + (i64)head * chunks(); }
+	__device__ __forceinline__ f64* vector(i64 dim, int head, int chunk) const { return (f64*)moments(i.group_heads) + ((i64)head * chunks() + chunk) * dim; }
 };
+
+// pool_bits is page w of R: what the span shows without I (or, with pool_selected, as published
+// code has it, without sinks and window only).
+__device__ __forceinline__ u64 pool_bits(const ResidualArgs& a, const Residual& t, int w) {
+	return spanned_bits(a.plan.span, t.i.at.p, w) & ~(a.pool_selected ? edge_bits(a.plan, t.i.at.p, w) : t.i.read[w]);
+}
+
+__device__ __forceinline__ int pool_position(const ResidualArgs& a, const Residual& t, int r) {
+	return nth_position(t.pool_before, t.i.words, r, [&](int w) { return pool_bits(a, t, w); });
+}
 
 // IndexSampler maps draw i of an item to an index of R: without replacement by a keyed
 // permutation, of which any prefix is a sample, with replacement by independent draws.
@@ -75,270 +102,323 @@ struct IndexSampler {
 
 __device__ inline IndexSampler make_sampler(const ResidualArgs& a, const Residual& t, u32 purpose) {
 	IndexSampler d;
-	d.address = {a.seed, a.requests ? (u32)a.requests[t.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head_group, (u32)t.at.p, purpose};
+	d.address = {a.seed, a.requests ? (u32)a.requests[t.i.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head_group, (u32)t.i.at.p, purpose};
 	d.n = (u32)t.n;
 	d.replace = a.replace;
 	if (!d.replace) d.shuffle = shuffle_of(d.address, d.n);
 	return d;
 }
 
-// add_selected adds the entries of a list that lie in the selected region to I. A position that
-// several heads of a group list has the largest of its weights.
-__device__ inline void add_selected(const ResidualArgs& a, Residual& t, const Entries& e) {
-	bool tokens = a.plan.selected == SELECTED_TOKENS;
-	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
-		int j = e.index[i];
-		float x = e.weight ? e.weight[i] : 1;
-		int lo = tokens ? j : j * PAGE, hi = tokens ? j + 1 : lo + PAGE;
-		if (j < 0 || !(x > 0)) continue;
-		for (int p = lo; p < hi && p <= t.at.p; p++) {
-			if (!sees(a.plan.span, t.at.p, p) || t.always[p / PAGE] >> p % PAGE & 1) continue;
-			t.selected_weight[p] = max_of(t.selected_weight[p], x);
-			atomicOr((unsigned long long*)&t.selected[p / PAGE], 1ull << p % PAGE);
-		}
-	}
-	__syncthreads();
-}
-
-// build_residual finds I and R of an item. R is what the span shows without I (or, with
-// pool_selected, as published code has it, without sinks and window only).
+// build_residual finds I and R of an item. All threads call it.
 __device__ inline void build_residual(const ResidualArgs& a, Residual& t) {
-	u32 *seen = (u32*)t.sampled, *always = (u32*)t.always, *selected = (u32*)t.selected;
-	for (int j = threadIdx.x; j < t.words * PAGE; j += blockDim.x) {
-		bool visible = sees(a.plan.span, t.at.p, j), in = visible && in_sinks_or_window(a.plan, t.at.p, j);
-		t.selected_weight[j] = in;
-		u32 all = __ballot_sync(FULL_MASK, visible), some = __ballot_sync(FULL_MASK, in);
-		if (lane() > 0) continue;
-		seen[j / WARP] = all;
-		always[j / WARP] = selected[j / WARP] = some;
+	for (int w = threadIdx.x; w < t.i.words; w += blockDim.x) t.sampled[w] = 0;
+	build_map(t.i, a.plan, a.g, a.heads);
+	t.i.n = count_pages(t.i.before, t.i.words, [&](int w) { return t.i.read[w]; });
+	t.n = count_pages(t.pool_before, t.i.words, [&](int w) { return pool_bits(a, t, w); });
+}
+
+// place_keys finds the keys of a batch: those of `count` chunks from chunk `first` on. Without
+// fresh_pilot those of the pilot are sampled, too, so that they are read once. All threads call it.
+__device__ inline void place_keys(const ResidualArgs& a, const Residual& t, KeyBatch& batch, const IndexSampler& d, int first, int count) {
+	int fixed_chunks = t.fixed_chunks();
+	for (int i = threadIdx.x; i < count * CHUNK_KEYS; i += blockDim.x) {
+		int k = first * CHUNK_KEYS + i, j = -1;
+		bool fixed = k < fixed_chunks * CHUNK_KEYS;
+		if (!fixed) k -= fixed_chunks * CHUNK_KEYS;
+		if (fixed && k < t.i.n) j = t.i.nth(k);
+		if (!fixed && k < t.pilot) j = pool_position(a, t, (int)d.at((u32)k));
+		if (!fixed && j >= 0 && !a.fresh_pilot) set_bits(t.sampled, j / PAGE, 1ull << j % PAGE);
+		batch.place[i] = j < 0 ? -1 : t.i.place(a.g, j);
+		batch.weight[i] = fixed && j >= 0 ? read_weight(t.i, a.plan, a.g, a.heads, j) : 1;
 	}
-	__syncthreads();
-	if (a.plan.selected != SELECTED_NONE) {
-		for (int u = 0; u < t.group_heads; u++) add_selected(a, t, entries(a.plan.list, a.g, t.at, t.head_group * t.group_heads + u, (int)a.heads));
-	}
-	const u64* out = a.pool_selected ? t.always : t.selected;
-	i32* places = t.observed;  // ranks of the first position of each word in R
-	ThreadRange r = thread_range(t.words);
-	u64 mine = 0, total;
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.sampled[w] & ~out[w]);
-	u64 to = scan_block(mine, total);
-	for (i64 w = r.lo; w < r.hi; w++) {
-		places[w] = (i32)to;
-		to += __popcll(t.sampled[w] & ~out[w]);
-	}
-	t.n = (int)total;
-	__syncthreads();
-	for (int w = warp(); w < t.words; w += (int)blockDim.x / WARP) {
-		u64 bits = t.sampled[w] & ~out[w];
-		for (int i = lane(); i < PAGE; i += WARP) {
-			if (bits >> i & 1) t.residual[places[w] + __popcll(bits & ((1ull << i) - 1))] = w * PAGE + i;
-		}
-	}
-	__syncthreads();
-	for (int w = threadIdx.x; w < t.words; w += blockDim.x) t.sampled[w] = 0;
 	__syncthreads();
 }
 
-constexpr int RESIDUAL_MAX_DIM = 512;
+// sum_chunk makes the moments of chunk c of a batch for its head u. All lanes of a warp call it.
+__device__ inline ChunkMoments sum_chunk(const KeyBatch& batch, int c, int u, bool pilot) {
+	constexpr int EACH_LANE = CHUNK_KEYS / WARP;
+	const float* scores = batch.scores[u];
+	double x[EACH_LANE], sum = 0, squares = 0;
+	float top = -infinity();
+	int there = 0;
+	for (int i = 0; i < EACH_LANE; i++) {
+		int k = c * CHUNK_KEYS + i * WARP + lane();
+		if (batch.place[k] >= 0) top = max_of(top, scores[k]);
+		there += batch.place[k] >= 0;
+	}
+	top = reduce_warp(top, Max());
+	for (int i = 0; i < EACH_LANE; i++) {
+		int k = c * CHUNK_KEYS + i * WARP + lane();
+		x[i] = batch.place[k] >= 0 && scores[k] > -infinity() ? (double)(expf(scores[k] - top) * batch.weight[k]) : 0;
+		sum += x[i];
+	}
+	sum = reduce_warp(sum, Plus());
+	if (pilot) {
+		double mean = sum / reduce_warp(there, Plus());
+		for (int i = 0; i < EACH_LANE; i++) {
+			bool in = batch.place[c * CHUNK_KEYS + i * WARP + lane()] >= 0;
+			squares += in ? (x[i] - mean) * (x[i] - mean) : 0;
+		}
+		squares = reduce_warp(squares, Plus());
+	}
+	ChunkMoments sums = {(double)top, sum, squares, 0};
+	return sums;
+}
+
+// sum_values makes the numerator's moments of chunk c of a batch for its head u. All lanes of a
+// warp call it.
+__device__ inline void sum_values(const ResidualArgs& a, const Residual& t, const KeyBatch& batch, int c, int u, float top, bool pilot, f64* vector, f64* trace) {
+	int dim = (int)a.g.dim, keys = 0;
+	auto x = [&](int k) { return batch.scores[u][k] > -infinity() ? (double)(expf(batch.scores[u][k] - top) * batch.weight[k]) : 0; };
+	auto each = [&](int e, auto take) {
+		for (int k = c * CHUNK_KEYS; k < (c + 1) * CHUNK_KEYS && batch.place[k] >= 0; k++) take(x(k) * (double)load_kv(a.g.v, a.g.half, t.i.offset(a.g, batch.place[k]) + e));
+	};
+	double distances = 0;
+	for (int e = lane(); e < dim; e += WARP) {
+		double sum = 0;
+		keys = 0;
+		each(e, [&](double v) {
+			sum += v;
+			keys++;
+		});
+		vector[e] = sum;
+		if (pilot) each(e, [&](double v) { distances += (v - sum / keys) * (v - sum / keys); });
+	}
+	distances = reduce_warp(distances, Plus());
+	if (lane() == 0) *trace = distances;
+}
+
+// score_chunks writes the moments of the block's chunks, for HEADS_PER_PASS heads at a time. Bound
+// by reading |I| + b0 keys, of which those of the pilot lie at random.
+__device__ inline void score_chunks(const ResidualArgs& a, const Residual& t, KeyBatch& batch, const ClusterBlock& c) {
+	int all = t.chunks(), each = (all + c.size - 1) / c.size, lo = min_of(c.rank * each, all), hi = min_of(lo + each, all);
+	float unit = 1 / sqrtf((float)a.g.dim);
+	IndexSampler d = make_sampler(a, t, a.fresh_pilot ? FOR_PILOT : FOR_KEYS);
+	for (int first = lo; first < hi; first += BATCH_KEYS / CHUNK_KEYS) {
+		int count = min_of(hi - first, BATCH_KEYS / CHUNK_KEYS);
+		place_keys(a, t, batch, d, first, count);
+		for (int h = 0; h < t.i.group_heads; h += HEADS_PER_PASS) {
+			int heads = min_of(HEADS_PER_PASS, t.i.group_heads - h);
+			const float* q = a.q + ((i64)t.row * a.heads + t.head_group * t.i.group_heads + h) * a.g.dim;
+			auto put = [&](int u, int i, float sum) {
+				if (batch.place[i] < 0) return;
+				sum *= unit;
+				count_nan(a.g, sum);
+				batch.scores[u][i] = sum;
+			};
+			score_any(a.g, count * CHUNK_KEYS, q, heads, [&](int i) { return batch.place[i] >= 0; }, [&](int i) { return t.i.offset(a.g, batch.place[i]); }, put);
+			__syncthreads();
+			for (int i = warp(); i < count * heads; i += (int)blockDim.x / WARP) {
+				int chunk = first + i / heads, u = i % heads;
+				bool pilot = chunk >= t.fixed_chunks();
+				ChunkMoments sums = sum_chunk(batch, i / heads, u, pilot);
+				ChunkMoments* to = t.moments(h + u) + chunk;
+				if (lane() == 0) *to = sums;
+				__syncwarp();
+				if (a.numerator) sum_values(a, t, batch, i / heads, u, (float)sums.top, pilot, t.vector(a.g.dim, h + u, chunk), &to->trace);
+			}
+			__syncthreads();
+		}
+	}
+}
+
+// chunk_scale is what a chunk's moments are multiplied by where the largest score is top, and
+// pilot_keys the keys of the pilot in a chunk.
+__device__ __forceinline__ double chunk_scale(const ChunkMoments* sums, int chunk, double top) { return sums[chunk].top > -(double)infinity() ? exp(sums[chunk].top - top) : 0; }
+__device__ __forceinline__ int pilot_keys(const Residual& t, int chunk) { return min_of(CHUNK_KEYS, t.pilot - (chunk - t.fixed_chunks()) * CHUNK_KEYS); }
 
 // numerator_spread is the numerator's part of the bound: the norm of the estimate of Σ x_i·v_i,
-// and the trace of the sample covariance of x_i·v_i over the pilot.
-template <class X>
-__device__ inline void numerator_spread(const ResidualArgs& a, const Residual& t, X x, double& norm, double& trace) {
-	SHARED(double, mean, RESIDUAL_MAX_DIM);
-	int dim = (int)a.g.dim, selected = t.head->selected, pilot = t.head->pilot;
-	auto value = [&](int i, int e) { return (double)load_kv(a.g.v, a.g.half, key_offset(a.g, t.at.slot, t.kv_head, t.observed[i]) + e); };
-	double part = 0;
+// and the trace of the sample covariance of x_i·v_i over the pilot. All threads call it.
+__device__ inline void numerator_spread(const ResidualArgs& a, const Residual& t, int u, double top, double& norm, double& trace) {
+	const ChunkMoments* sums = t.moments(u);
+	int dim = (int)a.g.dim, fixed_chunks = t.fixed_chunks(), chunks = t.chunks();
+	norm = trace = 0;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
-		double m = 0, s = 0;
-		for (int i = 0; i < selected; i++) s += x(i) * value(i, e);
-		for (int i = selected; i < selected + pilot; i++) m += x(i) / pilot * value(i, e);
-		mean[e] = m;
-		double total = s + t.n * m;
-		part += total * total;
-	}
-	norm = sqrt(reduce_block(part, 0.0, Plus()));
-	part = 0;
-	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
-		for (int i = selected; i < selected + pilot; i++) {
-			double v = x(i) * value(i, e) - mean[e];
-			part += v * v / (pilot - 1);
+		double mean = 0, total = 0;
+		for (int c = 0; c < chunks; c++) (c < fixed_chunks ? total : mean) += chunk_scale(sums, c, top) * t.vector(dim, u, c)[e];
+		mean /= t.pilot;
+		for (int c = fixed_chunks; c < chunks; c++) {
+			double distance = chunk_scale(sums, c, top) * t.vector(dim, u, c)[e] / pilot_keys(t, c) - mean;
+			trace += pilot_keys(t, c) * distance * distance;
 		}
+		total += t.n * mean;
+		norm += total * total;
 	}
-	trace = reduce_block(part, 0.0, Plus());
+	for (int c = fixed_chunks + threadIdx.x; c < chunks; c += blockDim.x) trace += chunk_scale(sums, c, top) * chunk_scale(sums, c, top) * sums[c].trace;
+	norm = sqrt(reduce_block(norm, 0.0, Plus()));
+	trace = reduce_block(trace, 0.0, Plus()) / (t.pilot - 1);
 }
 
-// required_samples is the b that head u of the group needs, before it is rounded and clamped.
-// With numerator, half of eps is for the numerator and half for the denominator, split so that
-// both need the same b; with fpc the correction for a finite population, b / (1 + b/n).
-__device__ inline double required_samples(const ResidualArgs& a, const Residual& t, int u) {
-	const float* scores = t.scores + u * t.width;
-	int selected = t.head->selected, pilot = t.head->pilot, observed = selected + pilot;
-	float top = -infinity();
-	for (int i = threadIdx.x; i < observed; i += blockDim.x) top = max_of(top, scores[i]);
-	top = reduce_block(top, -infinity(), Max());
-	auto x = [&](int i) {
-		double e = scores[i] > -infinity() ? exp((double)scores[i] - (double)top) : 0;
-		return i < selected ? e * t.selected_weight[t.observed[i]] : e;
-	};
-	double sum = 0, mean = 0, variance = 0, n = t.n;
-	for (int i = threadIdx.x; i < selected; i += blockDim.x) sum += x(i);
-	for (int i = selected + threadIdx.x; i < observed; i += blockDim.x) mean += x(i) / pilot;
-	sum = reduce_block(sum, 0.0, Plus());
-	mean = reduce_block(mean, 0.0, Plus());
-	sum += n * mean;
-	for (int i = selected + threadIdx.x; i < observed; i += blockDim.x) {
-		double v = x(i) - mean;
-		variance += v * v / (pilot - 1);
+// relative_spread is n·σ/D of head u, top its largest score. All lanes of a warp call it.
+__device__ inline double relative_spread(const Residual& t, int u, double& top) {
+	const ChunkMoments* sums = t.moments(u);
+	int fixed_chunks = t.fixed_chunks(), chunks = t.chunks();
+	double sum = 0, mean = 0, variance = 0;
+	top = -(double)infinity();
+	for (int c = lane(); c < chunks; c += WARP) top = max_of(top, sums[c].top);
+	top = reduce_warp(top, Max());
+	for (int c = lane(); c < chunks; c += WARP) (c < fixed_chunks ? sum : mean) += chunk_scale(sums, c, top) * sums[c].sum;
+	mean = reduce_warp(mean, Plus()) / t.pilot;
+	sum = reduce_warp(sum, Plus()) + t.n * mean;
+	for (int c = fixed_chunks + lane(); c < chunks; c += WARP) {
+		double scale = chunk_scale(sums, c, top), distance = scale * sums[c].sum / pilot_keys(t, c) - mean;
+		variance += scale * scale * sums[c].squares + pilot_keys(t, c) * distance * distance;
 	}
-	variance = reduce_block(variance, 0.0, Plus());
-	double spread = n * sqrt(variance) / sum, eps = a.eps;
-	if (a.numerator) {
-		double norm, trace;
-		numerator_spread(a, t, x, norm, trace);
-		spread += n * sqrt(trace) / norm;
-		eps /= 2;
-	}
+	variance = reduce_warp(variance, Plus()) / (t.pilot - 1);
+	return t.n * sqrt(variance) / sum;
+}
+
+// required_samples is the b of a spread before it is rounded and clamped. With numerator, half
+// of eps is for the numerator and half for the denominator, split so that both need the same b; with
+// fpc the correction for a finite population, b / (1 + b/n).
+__device__ inline double required_samples(const ResidualArgs& a, int n, double spread) {
+	double eps = a.numerator ? a.eps / 2 : a.eps;
 	if (spread == 0 && eps > 0) return 0;
 	double want = a.z * spread / eps;
 	want *= want;
-	if (a.fpc) want /= 1 + want / n;
-	return want;
+	return a.fpc ? want / (1 + want / n) : want;
 }
 
-// sample_size is the largest b that a head of the group needs. NaN counts as all of R.
+// sample_size is the largest b that a head of the group needs, NaN counting as all of R. All
+// threads call it.
 __device__ inline int sample_size(const ResidualArgs& a, const Residual& t) {
-	int n = t.n;
 	double want = 0;
-	for (int u = 0; u < t.group_heads; u++) {
-		double x = required_samples(a, t, u);
-		if (x > want || x != x) want = x;
+	for (int first = 0; first < t.i.group_heads; first += WARP) {
+		SHARED(double, spreads, WARP);
+		SHARED(double, tops, WARP);
+		int heads = min_of(WARP, t.i.group_heads - first);
+		__syncthreads();
+		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP) {
+			double top, spread = relative_spread(t, first + u, top);
+			if (lane() > 0) continue;
+			spreads[u] = spread;
+			tops[u] = top;
+		}
+		__syncthreads();
+		for (int u = 0; u < heads; u++) {
+			double spread = spreads[u];
+			if (a.numerator) {
+				double norm, trace;
+				numerator_spread(a, t, first + u, tops[u], norm, trace);
+				spread += t.n * sqrt(trace) / norm;
+			}
+			double x = required_samples(a, t.n, spread);
+			if (x > want || x != x) want = x;
+		}
 	}
-	if (a.eps == 0 || !(want < (double)n)) return n;
-	return min_of(n, max_of(t.head->pilot, (int)ceil(want)));
+	return want < (double)t.n ? min_of(t.n, max_of(t.pilot, (int)ceil(want))) : t.n;
 }
 
-// locate_item finds an item's scratch; false if its row is skipped. The host reckons the same
-// layout.
-__device__ inline bool locate_item(const ResidualArgs& a, Residual& t) {
+// locate_item finds an item and the memory of its bitmaps; false if its row is skipped. The host
+// reckons the same layout.
+__device__ inline bool locate_item(const ResidualArgs& a, Residual& t, const ClusterBlock& c, void* shared) {
 	i64 item = a.first + blockIdx.x;
 	t.row = (int)(item / a.head_groups);
 	t.head_group = (int)(item % a.head_groups);
-	t.group_heads = (int)(a.heads / a.head_groups);
-	t.kv_head = t.head_group * t.group_heads * (int)a.g.heads / (int)a.heads;
-	t.at = row_position(a.g, t.row);
-	t.words = t.at.p / PAGE + 1;
-	u8* at = a.work + blockIdx.x * a.item;
-	t.width = a.g.width * PAGE;
-	t.head = (ItemHeader*)at;
-	t.always = (u64*)(at + sizeof(ItemHeader));
-	t.selected = t.always + a.g.width;
-	t.sampled = t.selected + a.g.width;
-	t.selected_weight = (float*)(t.sampled + a.g.width);
-	t.residual = (i32*)(t.selected_weight + t.width);
-	t.observed = t.residual + t.width;
-	t.scores = (float*)(t.observed + t.width);
-	return t.at.p >= 0;
+	int group_heads = (int)(a.heads / a.head_groups);
+	t.i.group_heads = group_heads;
+	t.i.head = t.head_group * group_heads;
+	t.i.kv_head = t.i.head * (int)a.g.heads / (int)a.heads;
+	t.i.at = row_position(a.g, t.row);
+	t.i.words = t.i.at.p / PAGE + 1;
+	t.i.n = t.n = t.pilot = 0;
+	t.work = a.work + blockIdx.x * a.item;
+	u8* maps = a.maps > 0 ? t.work + c.rank * a.maps : (u8*)shared;
+	if (a.maps > 0) t.work += c.size * a.maps;
+	t.i.read = (u64*)maps;
+	t.sampled = t.i.read + a.g.width;
+	t.i.before = (u32*)(t.sampled + a.g.width);
+	t.pool_before = t.i.before + a.g.width;
+	return t.i.at.p >= 0;
 }
 
-// check_item reports whether the list has room for the row and its page table is good.
-__device__ inline bool check_item(const ResidualArgs& a, const Residual& t) {
-	if (t.at.p >= a.cap) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		return false;
-	}
-	int bad = 0;
-	for (int b = threadIdx.x; b < t.words; b += blockDim.x) bad |= page_of(a.g, t.at.slot, b) < 0;
-	return !reduce_block(bad, 0, Max());
-}
-
-// residual_fixed (sample, 1 of 3): block i builds I and R of item first + i and draws the pilot.
-// With a pilot that is reused the sample continues the pilot's permutation, so that its keys are
-// read once; with fresh_pilot it has a permutation of its own. Bound by three passes over the
-// bitmaps and by writing R, 4 bytes a position.
-KERNEL(residual_fixed, ResidualArgs, 512) {
-	Residual t;
-	if (!locate_item(a, t)) return;
-	ItemHeader head = {-1, 0, 0, 0};
-	if (check_item(a, t)) {
-		build_residual(a, t);
-		head.n = t.n;
-	}
-	if (head.n >= 2 && (a.pilot_count > 0 || a.pilot_share > 0)) {
-		int pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)t.n + 1e-9) : (double)a.pilot_count);
-		head.pilot = min_of(t.n, max_of(2, pilot));
-		ThreadRange r = thread_range(t.words);
-		u64 mine = 0, total;
-		for (i64 w = r.lo; w < r.hi; w++) mine += __popcll(t.selected[w]);
-		u64 to = scan_block(mine, total);
-		for (i64 w = r.lo; w < r.hi; w++) {
-			for (u64 bits = t.selected[w]; bits; bits &= bits - 1) t.observed[to++] = (i32)(w * PAGE) + __ffsll((long long)bits) - 1;
+// merge_sample makes the words lo to hi-1 of the block's bitmap the sample of all blocks.
+__device__ inline void merge_sample(const ResidualArgs& a, const Residual& t, const ClusterBlock& c, int lo, int hi) {
+	u32* mine = (u32*)t.sampled;
+	for (int i = 2 * lo + threadIdx.x; i < 2 * hi; i += blockDim.x) {
+		u32 all = 0;
+		if (a.maps > 0) {
+			for (int r = 0; r < c.size; r++) all |= (u32)ld_cg((const i32*)((u8*)(mine + i) + (r - c.rank) * a.maps));
+		} else {
+			u32 v[MAX_CLUSTER];
+			c.peers(v, mine + i);
+			for (int r = 0; r < MAX_CLUSTER; r++) all |= v[r];
 		}
-		head.selected = (i32)total;
-		IndexSampler d = make_sampler(a, t, a.fresh_pilot ? FOR_PILOT : FOR_KEYS);
-		for (int i = threadIdx.x; i < head.pilot; i += blockDim.x) t.observed[head.selected + i] = t.residual[d.at(i)];
-	}
-	if (threadIdx.x == 0) *t.head = head;
-}
-
-// residual_scores (sample, 2 of 3): block (i, z) scores part z of I and the pilot of item first + i,
-// for HEADS_PER_PASS heads of the group at a time. Bound by reading |I| + b0 keys, of which those
-// of the pilot lie at random.
-KERNEL(residual_scores, ResidualArgs, 256) {
-	Residual t;
-	if (!locate_item(a, t)) return;
-	int observed = t.head->selected + t.head->pilot, each = (observed + (int)gridDim.z - 1) / (int)gridDim.z, lo = (int)blockIdx.z * each;
-	float unit = 1 / sqrtf((float)a.g.dim);
-	for (int h = 0; h < t.group_heads; h += HEADS_PER_PASS) {
-		const float* q = a.q + ((i64)t.row * a.heads + t.head_group * t.group_heads + h) * a.g.dim;
-		auto where = [&](int i) { return key_offset(a.g, t.at.slot, t.kv_head, t.observed[lo + i]); };
-		auto put = [&](int u, int i, float sum) {
-			sum *= unit;
-			count_nan(a.g, sum);
-			t.scores[(h + u) * t.width + lo + i] = sum;
-		};
-		score_any(a.g, min_of(each, observed - lo), q, min_of(HEADS_PER_PASS, t.group_heads - h), [](int) { return true; }, where, put);
-	}
-}
-
-// write_list lists I between sinks and window with its weights and the sample with weight n/b,
-// ascending. A position in both keeps its own weight.
-__device__ inline void write_list(const ResidualArgs& a, const Residual& t, float each) {
-	i64 list = (i64)t.row * a.head_groups + t.head_group;
-	ThreadRange r = thread_range(t.words);
-	u64 mine = 0, total;
-	for (i64 w = r.lo; w < r.hi; w++) mine += __popcll((t.selected[w] & ~t.always[w]) | t.sampled[w]);
-	u64 to = list * a.cap + scan_block(mine, total);
-	for (i64 w = r.lo; w < r.hi; w++) {
-		u64 selected = t.selected[w] & ~t.always[w];
-		for (u64 bits = selected | t.sampled[w]; bits; bits &= bits - 1, to++) {
-			int i = __ffsll((long long)bits) - 1;
-			a.index[to] = (i32)(w * PAGE + i);
-			a.weight[to] = selected >> i & 1 ? t.selected_weight[w * PAGE + i] : each;
-		}
-	}
-	if (threadIdx.x == 0) a.count[list] = (i32)total;
-}
-
-// residual_sample (sample, 3 of 3): block i sizes and draws the sample of item first + i. Without a
-// pilot there is no sample; where b reaches n without replacement R is listed whole.
-KERNEL(residual_sample, ResidualArgs, 512) {
-	Residual t;
-	if (!locate_item(a, t) || t.head->n < 0) return;
-	int n = t.n = t.head->n, b = n;
-	if (a.pilot_count == 0 && a.pilot_share == 0)
-		b = 0;
-	else if (n >= 2)
-		b = sample_size(a, t);
-	if (b == n && (n < 2 || !a.replace)) {
-		for (int i = threadIdx.x; i < n; i += blockDim.x) atomicOr((unsigned long long*)&t.sampled[t.residual[i] / PAGE], 1ull << t.residual[i] % PAGE);
-	} else if (b > 0) {
-		IndexSampler d = make_sampler(a, t, FOR_KEYS);
-		for (int i = threadIdx.x; i < b; i += blockDim.x) {
-			int j = t.residual[d.at(i)];
-			atomicOr((unsigned long long*)&t.sampled[j / PAGE], 1ull << j % PAGE);
-		}
+		mine[i] = all;
 	}
 	__syncthreads();
-	write_list(a, t, (float)((double)n / max_of(b, 1)));
+}
+
+// write_list lists I between sinks and window with its weights and the sample with weight `each`,
+// ascending. A position in both keeps its own weight. The block lists pages lo to hi-1.
+__device__ inline void write_list(const ResidualArgs& a, const Residual& t, const ClusterBlock& c, int lo, int hi, float each) {
+	SHARED(u32, listed, 1);
+	constexpr int HALF = PAGE / 2;
+	i64 list = (i64)t.row * a.head_groups + t.head_group;
+	auto fixed = [&](int half) { return (u32)((t.i.read[half / 2] & ~edge_bits(a.plan, t.i.at.p, half / 2)) >> half % 2 * HALF); };
+	const u32* sampled = (const u32*)t.sampled;
+	ThreadRange r = thread_range(2 * (hi - lo));
+	u32 mine = 0, total;
+	for (int h = 2 * lo + (int)r.lo; h < 2 * lo + (int)r.hi; h++) mine += __popc(fixed(h) | sampled[h]);
+	u32 before = scan_block(mine, total);
+	if (threadIdx.x == 0) listed[0] = total;
+	c.sync();
+	i64 to = list * a.cap + c.before(listed) + before;
+	for (int h = 2 * lo + (int)r.lo; h < 2 * lo + (int)r.hi; h++) {
+		u32 own = fixed(h);
+		for (u32 bits = own | sampled[h]; bits; bits &= bits - 1, to++) {
+			int i = __ffs((int)bits) - 1, j = h * HALF + i;
+			a.index[to] = j;
+			a.weight[to] = own >> i & 1 ? read_weight(t.i, a.plan, a.g, a.heads, j) : each;
+		}
+	}
+	if (threadIdx.x == 0 && c.rank == 0) a.count[list] = (i32)c.sum(listed);
+	c.sync();  // peers have read the count
+}
+
+// residual_sample (sample) lists what a head group of a row reads. Without a pilot there is no
+// sample; where b reaches n without replacement, and with eps 0, R is listed whole. With z 0 the
+// sample is the pilot, and no key is read. Grid: (item, 1, block of the cluster). Bound by reading
+// the keys of I and the pilot, and the latency of four barriers.
+KERNEL_1_PER_SM(residual_sample, ResidualArgs, RESIDUAL_THREADS) {
+	DYNAMIC_SHARED(KeyBatch, shared);
+	pdl_trigger();
+	Residual t;
+	ClusterBlock c = this_block();
+	bool sampling = a.pilot_count > 0 || a.pilot_share > 0, scoring = sampling && a.eps > 0 && a.z > 0;
+	bool there = locate_item(a, t, c, scoring ? shared + 1 : shared);
+	pdl_wait();
+	if (!there) return;
+	if (t.i.at.p >= a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return;
+	}
+	if (!page_table_valid(a.g, t.i.at.slot, t.i.at.p)) return;
+	build_residual(a, t);
+	int b = 0, drawn = 0;
+	if (sampling && t.n < 2) b = t.n;
+	if (sampling && t.n >= 2) {
+		int pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)t.n + 1e-9) : (double)a.pilot_count);
+		b = t.pilot = min_of(t.n, max_of(2, pilot));
+		if (!(a.eps > 0)) b = t.n;
+	}
+	if (scoring && t.n >= 2) {
+		score_chunks(a, t, *shared, c);
+		c.sync();
+		b = sample_size(a, t);
+		if (!a.fresh_pilot) drawn = t.pilot;
+	}
+	int each = (t.i.words + c.size - 1) / c.size, lo = min_of(c.rank * each, t.i.words), hi = min_of(lo + each, t.i.words);
+	if (b == t.n && (t.n < 2 || !a.replace)) {
+		for (int w = lo + threadIdx.x; w < hi; w += blockDim.x) t.sampled[w] = pool_bits(a, t, w);
+	} else if (b > drawn) {
+		IndexSampler d = make_sampler(a, t, FOR_KEYS);
+		for (int i = drawn + c.rank * (int)blockDim.x + threadIdx.x; i < b; i += c.size * (int)blockDim.x) {
+			int j = pool_position(a, t, (int)d.at((u32)i));
+			set_bits(t.sampled, j / PAGE, 1ull << j % PAGE);
+		}
+	}
+	c.sync();
+	merge_sample(a, t, c, lo, hi);
+	write_list(a, t, c, lo, hi, (float)((double)t.n / max_of(b, 1)));
 }

@@ -26,6 +26,7 @@ var residuals = map[string]device.Residual{
 	"finite":  {Pilot: device.Amount{Share: .1}, Eps: .05, Z: 1.96, Finite: true},
 	"fresh":   {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Fresh: true},
 	"replace": {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Replace: true},
+	"pilot":   {Pilot: device.Amount{Share: .1}, Eps: 1},
 	"listed":  {Pilot: device.Amount{Share: .1}, Eps: .1, Z: 1.96, Listed: true},
 	"code":    {Pilot: device.Amount{Share: .1}, Z: 1.96, Listed: true, Replace: true, Fresh: true},
 }
@@ -91,6 +92,11 @@ func (c residualCase) job(b *bed) job {
 	for clear := false; !clear; {
 		c.q, c.lists = nil, nil
 		c.random(b)
+		for i := range c.k {
+			if !c.residual.Scored() { // no key is read
+				c.k[i] = float32(math.NaN())
+			}
+		}
 		index, count, clear = filledI32(rows*groups*limit, -9), filledI32(rows*groups, -9), true
 		weight = widen(filled(len(index), before))
 		for i := range count {
@@ -197,9 +203,15 @@ func (c *residualCase) budget(r, set, slot, p int, fixed []float64, tail []int) 
 	}
 	pilot := c.sample(set, slot, p, use, tail, min(n, max(2, c.residual.Pilot.Of(n))))
 	sound = true
+	switch {
+	case c.residual.Eps == 0:
+		return n, true
+	case c.residual.Z == 0:
+		return len(pilot), true
+	}
 	for h := set * group; h < (set+1)*group; h++ {
 		need := c.need(r, h, slot, fixed, pilot, n)
-		if c.residual.Eps == 0 || need >= float64(n) {
+		if need >= float64(n) {
 			need = float64(n)
 		} else if off := math.Abs(need - math.Round(need)); off < 1e-4*need && need > float64(len(pilot)) {
 			sound = false
