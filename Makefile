@@ -48,7 +48,7 @@ cuda-headers: | $(NVCC)
 	echo "make cuda: $$found; the Go packages compile with the headers of CUDA 11.8 to 12.9: name their folder with CUDA_INCLUDE=, or leave it out and they are installed (the compiler, NVCC=, may be of CUDA 13)" >&2; exit 1
 
 test-driver: cuda ## tests of the calls of NVIDIA's driver, with one that computes nothing
-	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestKernelSizes|TestWGMMA|TestNoDriver' ./cuda
+	$(CUDA_GO) test -tags cuda $(COUNT) -run 'TestDriverOnAnyThread|TestOpenErrors|TestSharedMemory|TestClusterLaunches|TestKernelSizes|TestWGMMA|TestNoDriver' ./cuda
 
 gpu-report-binaries: cuda ## what scripts/gpu-report.sh runs, in bin/
 	CGO_ENABLED=0 $(GO) build -o bin/ ./eval/lab/gpureport ./eval/lab/randommodel ./eval/lab/hashnets ./eval/lab/load

@@ -18,7 +18,7 @@ func TestClustersSelectTheSame(t *testing.T) {
 	hopper := Card{Major: 9, Shared: 227 << 10, Multiprocessors: 132, Memory: 1 << 30}
 	lone, small := hopper, hopper
 	lone.Multiprocessors = 1
-	small.Shared = residualBatch + 5<<10 // no room for the bitmaps of residual_sample
+	small.Shared = residualBatch + 3<<10 // no room for the bitmaps of residual_sample
 	want := clusteredSelection(t, lone)
 	for name, card := range map[string]Card{"clusters": hopper, "little shared memory": small} {
 		for call, got := range clusteredSelection(t, card) {

@@ -27,11 +27,11 @@ static CUresult launch(CUcontext context, CUfunction f, unsigned x, unsigned y, 
 	return r ? r : cuLaunchKernel(f, x, y, z, threads, 1, 1, shared, stream, arguments, 0);
 }
 
-// launch_pdl is a programmatic dependent launch, with thread-block clusters in z.
-static CUresult launch_pdl(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, CUstream stream, uint64_t* words) {
+// launch_with is a launch with thread-block clusters in z, programmatic dependent or not.
+static CUresult launch_with(CUcontext context, CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned shared, unsigned cluster, int pdl, CUstream stream, uint64_t* words) {
 	void* arguments[] = {words};
 	CUlaunchAttribute how[2] = {
-		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = 1}},
+		{.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.programmaticStreamSerializationAllowed = pdl}},
 		{.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value = {.clusterDim = {1, 1, cluster}}},
 	};
 	CUlaunchConfig config = {x, y, z, threads, 1, 1, shared, stream, how, cluster > 1 ? 2 : 1};
@@ -133,8 +133,8 @@ static const char* text_of(CUresult r) {
 
 #cgo noescape launch
 #cgo nocallback launch
-#cgo noescape launch_pdl
-#cgo nocallback launch_pdl
+#cgo noescape launch_with
+#cgo nocallback launch_with
 */
 import "C"
 
@@ -429,14 +429,18 @@ func (d *driver) allowShared(f function, bytes int) error {
 }
 
 func (d *driver) launch(f function, b blocks, threads, shared, cluster int, pdl bool, words []uint64) error {
-	if pdl && d.pdl {
-		if !d.carveout[f] {
+	if d.pdl && (pdl || cluster > 1) {
+		if pdl && !d.carveout[f] {
 			if err := result(C.prefer_shared(d.c(), cFunction(f))); err != nil {
 				return err
 			}
 			d.carveout[f] = true
 		}
-		return result(C.launch_pdl(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(cluster),
+		allowed := C.int(0)
+		if pdl {
+			allowed = 1
+		}
+		return result(C.launch_with(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared), C.uint(cluster), allowed,
 			d.cStream(), (*C.uint64_t)(unsafe.SliceData(words))))
 	}
 	return result(C.launch(d.c(), cFunction(f), C.uint(b.x), C.uint(b.y), C.uint(b.z), C.uint(threads), C.uint(shared),

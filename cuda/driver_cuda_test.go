@@ -225,6 +225,26 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// TestClusterLaunches: a launch in clusters is one, programmatic dependent or not.
+func TestClusterLaunches(t *testing.T) {
+	if os.Getenv(childOf) != "" {
+		opened, err := Open(device.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := opened.(*dev)
+		d.ops.launch("softmax_states").inClusters(2).run(blocks{1, 1, 4}, 256)
+		d.ops.launch("softmax_states").inClusters(4).pdlEarly().run(blocks{1, 1, 4}, 256)
+		d.ops.launch("softmax_states").pdlEarly().run(blocks{1, 1, 4}, 256)
+		fmt.Println(d.Close())
+		return
+	}
+	got := withDriver(t, "clusters", "DRIVER_CLUSTERS=1")
+	if want := "cluster: 2\ncluster: 4\n<nil>"; !strings.HasPrefix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestSharedMemory: the limit of a kernel's dynamic shared memory is raised where static and
 // dynamic exceed 48 KB, and nowhere else; more than the GPU has is an error with the numbers.
 func TestSharedMemory(t *testing.T) {

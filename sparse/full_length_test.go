@@ -45,11 +45,16 @@ func TestSelectionAtFullLength(t *testing.T) {
 			t.Errorf("heavy hitters of kv head %d: %d positions, on the CPU %d, or others", i, len(got[i].index), len(want[i].index))
 		}
 	}
-	mass := gpu.floats(gpu.mass)
+	mass, wrong := gpu.floats(gpu.mass), 0
 	for i, x := range cpu.floats(cpu.mass) {
 		if y := mass[i]; !(x == y || math.Abs(float64(x-y)) <= 1e-5*max(math.Abs(float64(x)), 1e-4)) {
-			t.Fatalf("accumulated attention of position %d: %g, on the CPU %g", i, y, x)
+			if wrong++; wrong <= 3 {
+				t.Errorf("accumulated attention of position %d of kv head %d: %g, on the CPU %g", i%fullLength, i/fullLength, y, x)
+			}
 		}
+	}
+	if wrong > 0 {
+		t.Errorf("accumulated attention of %d positions is not that of the CPU", wrong)
 	}
 	gpu.hash()
 	for _, x := range [][2]device.Tensor{{cpu.hashes.Codes, gpu.hashes.Codes}, {cpu.hashes.Norm, gpu.hashes.Norm}, {cpu.hashes.Center, gpu.hashes.Center}, {cpu.hashes.Done, gpu.hashes.Done}} {

@@ -251,9 +251,9 @@ KERNEL_1_PER_SM(newest_mass, NewestMassArgs, 512) {
 		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP) {
 			const SoftmaxState* of = t.states(h + u);
 			SoftmaxState all = {EMPTY_MAX, 0};
-			for (int i = lane(); i < t.chunks; i += WARP) all.max = max_of(all.max, of[i].max);
+			for (int i = lane(); i < t.chunks; i += WARP) all.max = max_of(all.max, load_peer(&of[i].max));
 			all.max = reduce_warp(all.max, Max());
-			for (int i = lane(); i < t.chunks; i += WARP) all.sum += of[i].sum * rescale(of[i].max, all.max);
+			for (int i = lane(); i < t.chunks; i += WARP) all.sum += load_peer(&of[i].sum) * rescale(load_peer(&of[i].max), all.max);
 			all.sum = normalizer(reduce_warp(all.sum, Plus()), false);
 			if (lane() == 0) tops[u] = all;
 		}

@@ -60,6 +60,20 @@ __device__ __forceinline__ int nth_position(const u32* before, int words, int r,
 // ld_cg of an index; see gpu.cuh.
 __device__ __forceinline__ i32 ld_cg(const i32* at) { return (i32)__float_as_uint(ld_cg((const float*)at)); }
 
+// load_peer loads what another block of the cluster wrote to global memory before their last
+// barrier, from L2, where both meet.
+template <class T>
+__device__ __forceinline__ T load_peer(const T* at) {
+	static_assert(sizeof(T) % sizeof(float) == 0, "words");
+	union {
+		float words[sizeof(T) / sizeof(float)];
+		T v;
+	} u;
+#pragma unroll
+	for (int i = 0; i < (int)(sizeof(T) / sizeof(float)); i++) u.words[i] = ld_cg((const float*)at + i);
+	return u.v;
+}
+
 // ReadMap is the positions of a head group of a row, sinks and window included.
 struct ReadMap {
 	u64* read;    // [words]

@@ -224,7 +224,7 @@ __device__ inline void score_chunks(const ResidualArgs& a, const Residual& t, Ke
 
 // chunk_scale is what a chunk's moments are multiplied by where the largest score is top, and
 // pilot_keys the keys of the pilot in a chunk.
-__device__ __forceinline__ double chunk_scale(const ChunkMoments* sums, int chunk, double top) { return sums[chunk].top > -(double)infinity() ? exp(sums[chunk].top - top) : 0; }
+__device__ __forceinline__ double chunk_scale(double chunk_top, double top) { return chunk_top > -(double)infinity() ? exp(chunk_top - top) : 0; }
 __device__ __forceinline__ int pilot_keys(const Residual& t, int chunk) { return min_of(CHUNK_KEYS, t.pilot - (chunk - t.fixed_chunks()) * CHUNK_KEYS); }
 
 // numerator_spread is the numerator's part of the bound: the norm of the estimate of Σ x_i·v_i,
@@ -232,19 +232,20 @@ __device__ __forceinline__ int pilot_keys(const Residual& t, int chunk) { return
 __device__ inline void numerator_spread(const ResidualArgs& a, const Residual& t, int u, double top, double& norm, double& trace) {
 	const ChunkMoments* sums = t.moments(u);
 	int dim = (int)a.g.dim, fixed_chunks = t.fixed_chunks(), chunks = t.chunks();
+	auto scale = [&](int c) { return chunk_scale(load_peer(&sums[c].top), top); };
 	norm = trace = 0;
 	for (int e = threadIdx.x; e < dim; e += blockDim.x) {
 		double mean = 0, total = 0;
-		for (int c = 0; c < chunks; c++) (c < fixed_chunks ? total : mean) += chunk_scale(sums, c, top) * t.vector(dim, u, c)[e];
+		for (int c = 0; c < chunks; c++) (c < fixed_chunks ? total : mean) += scale(c) * load_peer(t.vector(dim, u, c) + e);
 		mean /= t.pilot;
 		for (int c = fixed_chunks; c < chunks; c++) {
-			double distance = chunk_scale(sums, c, top) * t.vector(dim, u, c)[e] / pilot_keys(t, c) - mean;
+			double distance = scale(c) * load_peer(t.vector(dim, u, c) + e) / pilot_keys(t, c) - mean;
 			trace += pilot_keys(t, c) * distance * distance;
 		}
 		total += t.n * mean;
 		norm += total * total;
 	}
-	for (int c = fixed_chunks + threadIdx.x; c < chunks; c += blockDim.x) trace += chunk_scale(sums, c, top) * chunk_scale(sums, c, top) * sums[c].trace;
+	for (int c = fixed_chunks + threadIdx.x; c < chunks; c += blockDim.x) trace += scale(c) * scale(c) * load_peer(&sums[c].trace);
 	norm = sqrt(reduce_block(norm, 0.0, Plus()));
 	trace = reduce_block(trace, 0.0, Plus()) / (t.pilot - 1);
 }
@@ -255,14 +256,18 @@ __device__ inline double relative_spread(const Residual& t, int u, double& top) 
 	int fixed_chunks = t.fixed_chunks(), chunks = t.chunks();
 	double sum = 0, mean = 0, variance = 0;
 	top = -(double)infinity();
-	for (int c = lane(); c < chunks; c += WARP) top = max_of(top, sums[c].top);
+	for (int c = lane(); c < chunks; c += WARP) top = max_of(top, load_peer(&sums[c].top));
 	top = reduce_warp(top, Max());
-	for (int c = lane(); c < chunks; c += WARP) (c < fixed_chunks ? sum : mean) += chunk_scale(sums, c, top) * sums[c].sum;
+	for (int c = lane(); c < chunks; c += WARP) {
+		ChunkMoments of = load_peer(&sums[c]);
+		(c < fixed_chunks ? sum : mean) += chunk_scale(of.top, top) * of.sum;
+	}
 	mean = reduce_warp(mean, Plus()) / t.pilot;
 	sum = reduce_warp(sum, Plus()) + t.n * mean;
 	for (int c = fixed_chunks + lane(); c < chunks; c += WARP) {
-		double scale = chunk_scale(sums, c, top), distance = scale * sums[c].sum / pilot_keys(t, c) - mean;
-		variance += scale * scale * sums[c].squares + pilot_keys(t, c) * distance * distance;
+		ChunkMoments of = load_peer(&sums[c]);
+		double scale = chunk_scale(of.top, top), distance = scale * of.sum / pilot_keys(t, c) - mean;
+		variance += scale * scale * of.squares + pilot_keys(t, c) * distance * distance;
 	}
 	variance = reduce_warp(variance, Plus()) / (t.pilot - 1);
 	return t.n * sqrt(variance) / sum;
@@ -338,7 +343,7 @@ __device__ inline void merge_sample(const ResidualArgs& a, const Residual& t, co
 	for (int i = 2 * lo + threadIdx.x; i < 2 * hi; i += blockDim.x) {
 		u32 all = 0;
 		if (a.maps > 0) {
-			for (int r = 0; r < c.size; r++) all |= (u32)ld_cg((const i32*)((u8*)(mine + i) + (r - c.rank) * a.maps));
+			for (int r = 0; r < c.size; r++) all |= load_peer((const u32*)((u8*)(mine + i) + (r - c.rank) * a.maps));
 		} else {
 			u32 v[MAX_CLUSTER];
 			c.peers(v, mine + i);

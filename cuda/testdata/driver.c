@@ -129,11 +129,29 @@ ANSWERS(cuFuncSetAttribute, (void* function, int which, int value), ((void)funct
 ANSWERS(cuLaunchKernel,
 	(void* function, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned shared, void* stream, void** arguments, void** more),
 	((void)function, (void)stream, (void)arguments, (void)more, launched(x, y, z, tx * ty * tz, shared)))
-struct config { // the first fields of a CUlaunchConfig
-	unsigned x, y, z, tx, ty, tz, shared;
+struct attribute { // CUlaunchAttribute
+	int id, pad;
+	union {
+		unsigned cluster[3];
+		char all[64];
+	} value;
 };
+struct config { // CUlaunchConfig
+	unsigned x, y, z, tx, ty, tz, shared;
+	void* stream;
+	const struct attribute* how;
+	unsigned n;
+};
+
+// clusters says the blocks of a cluster of a launch in z, if it is to.
+static int clusters(const struct config* c) {
+	for (unsigned i = 0; i < c->n && getenv("DRIVER_CLUSTERS"); i++) {
+		if (c->how[i].id == 4) fprintf(stderr, "cluster: %u\n", c->how[i].value.cluster[2]);
+	}
+	return 0;
+}
 ANSWERS(cuLaunchKernelEx, (const struct config* c, void* function, void** arguments, void** more),
-	((void)function, (void)arguments, (void)more, launched(c->x, c->y, c->z, c->tx * c->ty * c->tz, c->shared)))
+	((void)function, (void)arguments, (void)more, clusters(c), launched(c->x, c->y, c->z, c->tx * c->ty * c->tz, c->shared)))
 INSIDE(cuStreamBeginCapture_v2, (void* stream, int mode), ((void)stream, (void)mode))
 INSIDE(cuStreamEndCapture, (void* stream, void** graph), ((void)stream, *graph = &some))
 INSIDE(cuGraphInstantiateWithFlags, (void** exec, void* graph, unsigned long long flags), ((void)graph, (void)flags, *exec = &some))
