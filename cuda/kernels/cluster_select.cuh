@@ -50,16 +50,37 @@ struct ClusterBlock {
 	// of_lane is the word at an address of the block whose rank is the lane's number, 0 beyond.
 	__device__ __forceinline__ u32 of_lane(const u32* at) const { return lane() < size ? load(at, lane()) : 0; }
 
-	// sum is the sum of the words at one address in all blocks.
-	__device__ __forceinline__ u64 sum(const u32* at) const {
-		if (size == 1) return *at;
-		u32 v[MAX_CLUSTER];
+	// peers is the words at one address of shared memory in all blocks, from the own on in the order of
+	// ranks, 0 behind the last.
+	__device__ __forceinline__ void peers(u32 v[MAX_CLUSTER], const u32* at) const {
+		if (size == 1) {
+			for (int i = 1; i < MAX_CLUSTER; i++) v[i] = 0;
+			v[0] = *at;
+			return;
+		}
 #pragma unroll
-		for (int i = 0; i < MAX_CLUSTER; i++) v[i] = i < size ? dsmem_load(at, (rank + i) & (size - 1)) : 0;
+		for (int i = 0; i < MAX_CLUSTER; i++) v[i] = dsmem_load(at, (rank + i) & (size - 1));
+#pragma unroll
+		for (int i = 0; i < MAX_CLUSTER; i++) v[i] = i < size ? v[i] : 0;
+	}
+
+	// sum is the sum of the words at one address in all blocks, and before that of the blocks of lower
+	// ranks.
+	__device__ __forceinline__ u64 sum(const u32* at) const {
+		u32 v[MAX_CLUSTER];
+		peers(v, at);
 		u64 all = 0;
 #pragma unroll
 		for (int i = 0; i < MAX_CLUSTER; i++) all += v[i];
 		return all;
+	}
+	__device__ __forceinline__ i64 before(const u32* at) const {
+		u32 v[MAX_CLUSTER];
+		peers(v, at);
+		i64 lower = 0;
+#pragma unroll
+		for (int i = 0; i < MAX_CLUSTER; i++) lower += i < size && rank + i >= size ? v[i] : 0;
+		return lower;
 	}
 };
 

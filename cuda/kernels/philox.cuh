@@ -59,6 +59,7 @@ struct Shuffle {
 	__device__ u32 at(u32 x) const {
 		do {
 			u32 l = x >> right, r = x & ((1u << right) - 1);
+#pragma unroll  // keys stay in registers
 			for (int i = 0; i < 6; i += 2) {
 				l ^= mix(r, keys[i]) >> (32 - left);
 				r ^= mix(l, keys[i + 1]) >> (32 - right);

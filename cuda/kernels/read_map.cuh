@@ -81,6 +81,7 @@ struct ReadMap {
 	int words, n;
 	int kv_head, head, group_heads;  // head: the first of the group
 	RowPosition at;
+	int inner, inner_end;  // pages that the span shows whole, without sinks and window
 
 	// place is where position j lies in the cache: its page · PAGE + its index there. offset is that
 	// of its key or value, nth position r of the map, from 0.
@@ -91,26 +92,45 @@ struct ReadMap {
 	}
 };
 
+// find_inner finds the inner pages, and map_spanned and map_edges are spanned_bits and edge_bits of
+// the row: a long row has little else, and its bits cost nothing there.
+__device__ __forceinline__ void find_inner(ReadMap& m, const Plan& plan) {
+	const Span& s = plan.span;
+	int p = m.at.p, back = s.back == 0 ? 0 : p + 1 - (int)s.back, lo = max_of(max_of(back, bound_of(s, p)), max_of((int)min_of(plan.sink, (i64)p + 1), 0));
+	m.inner = (lo + PAGE - 1) / PAGE;
+	m.inner_end = plan.selected == SELECTED_ALL ? 0 : max_of(min_of(recent_of(plan, p), p + 1), 0) / PAGE;
+}
+__device__ __forceinline__ u64 map_spanned(const ReadMap& m, const Plan& plan, int w) { return w >= m.inner && w < m.inner_end ? ~0ull : spanned_bits(plan.span, m.at.p, w); }
+__device__ __forceinline__ u64 map_edges(const ReadMap& m, const Plan& plan, int w) { return w >= m.inner && w < m.inner_end ? 0 : edge_bits(plan, m.at.p, w); }
+
 // group_entries is the selection of head u of a group.
 __device__ __forceinline__ Entries group_entries(const ReadMap& m, const Plan& plan, const PagedKV& g, i64 heads, int u) {
 	return entries(plan.list, g, m.at, m.head + u, (int)heads);
 }
 
+constexpr int ENTRIES_IN_FLIGHT = 4;  // of a thread
+
 // add_entries adds the entries of a list that the span shows.
 __device__ inline void add_entries(const ReadMap& m, const Plan& plan, const Entries& e) {
 	bool tokens = plan.selected == SELECTED_TOKENS;
-	for (int i = threadIdx.x; i < e.n; i += blockDim.x) {
-		int j = ld_cg(e.index + i), w = tokens ? j / PAGE : j;
-		if (j < 0 || w >= m.words || (e.weight && !(ld_cg(e.weight + i) > 0))) continue;
-		u64 bits = (tokens ? 1ull << j % PAGE : ~0ull) & spanned_bits(plan.span, m.at.p, w);
-		if (bits) set_bits(m.read, w, bits);
+	for (int first = threadIdx.x; first < e.n; first += ENTRIES_IN_FLIGHT * blockDim.x) {
+		i32 entry[ENTRIES_IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < ENTRIES_IN_FLIGHT; i++) entry[i] = ld_cg(e.index + min_of(first + i * (int)blockDim.x, e.n - 1));
+#pragma unroll
+		for (int i = 0; i < ENTRIES_IN_FLIGHT; i++) {
+			int at = first + i * (int)blockDim.x, j = entry[i], w = tokens ? j / PAGE : j;
+			if (at >= e.n || j < 0 || w >= m.words || (e.weight && !(ld_cg(e.weight + at) > 0))) continue;
+			u64 bits = (tokens ? 1ull << j % PAGE : ~0ull) & map_spanned(m, plan, w);
+			if (bits) set_bits(m.read, w, bits);
+		}
 	}
 }
 
 // read_weight is the weight of a position of the map; weights that several heads of the group
 // have for it give the largest.
 __device__ inline float read_weight(const ReadMap& m, const Plan& plan, const PagedKV& g, i64 heads, int j) {
-	if (!plan.list.weight || plan.selected == SELECTED_NONE || edge_bits(plan, m.at.p, j / PAGE) >> j % PAGE & 1) return 1;
+	if (!plan.list.weight || plan.selected == SELECTED_NONE || map_edges(m, plan, j / PAGE) >> j % PAGE & 1) return 1;
 	float largest = 0;
 	for (int u = 0; u < m.group_heads; u++) {
 		float x = weight_of(group_entries(m, plan, g, heads, u), plan.selected == SELECTED_TOKENS ? j : j / PAGE);
@@ -120,8 +140,9 @@ __device__ inline float read_weight(const ReadMap& m, const Plan& plan, const Pa
 }
 
 // build_map makes the bitmap, without counts. All threads call it.
-__device__ inline void build_map(const ReadMap& m, const Plan& plan, const PagedKV& g, i64 heads) {
-	for (int w = threadIdx.x; w < m.words; w += blockDim.x) m.read[w] = edge_bits(plan, m.at.p, w);
+__device__ inline void build_map(ReadMap& m, const Plan& plan, const PagedKV& g, i64 heads) {
+	find_inner(m, plan);
+	for (int w = threadIdx.x; w < m.words; w += blockDim.x) m.read[w] = map_edges(m, plan, w);
 	__syncthreads();
 	const i32* last = nullptr;  // heads may share a list
 	for (int u = 0; u < m.group_heads && plan.list.index && plan.selected != SELECTED_NONE; u++) {

@@ -82,7 +82,7 @@ struct Residual {
 // pool_bits is page w of R: what the span shows without I (or, with pool_selected, as published
 // code has it, without sinks and window only).
 __device__ __forceinline__ u64 pool_bits(const ResidualArgs& a, const Residual& t, int w) {
-	return spanned_bits(a.plan.span, t.i.at.p, w) & ~(a.pool_selected ? edge_bits(a.plan, t.i.at.p, w) : t.i.read[w]);
+	return map_spanned(t.i, a.plan, w) & ~(a.pool_selected ? map_edges(t.i, a.plan, w) : t.i.read[w]);
 }
 
 __device__ __forceinline__ int pool_position(const ResidualArgs& a, const Residual& t, int r) {
@@ -360,7 +360,7 @@ __device__ inline void write_list(const ResidualArgs& a, const Residual& t, cons
 	SHARED(u32, listed, 1);
 	constexpr int HALF = PAGE / 2;
 	i64 list = (i64)t.row * a.head_groups + t.head_group;
-	auto fixed = [&](int half) { return (u32)((t.i.read[half / 2] & ~edge_bits(a.plan, t.i.at.p, half / 2)) >> half % 2 * HALF); };
+	auto fixed = [&](int half) { return (u32)((t.i.read[half / 2] & ~map_edges(t.i, a.plan, half / 2)) >> half % 2 * HALF); };
 	const u32* sampled = (const u32*)t.sampled;
 	ThreadRange r = thread_range(2 * (hi - lo));
 	u32 mine = 0, total;
