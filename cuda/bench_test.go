@@ -123,6 +123,8 @@ var benchProducts = []struct {
 	}},
 	{"down", 4096, 14336, addProduct},
 	{"head", 128256, 4096, normProduct},
+	{"qwen2.5-qkv", 4608, 3584, normProduct},
+	{"qwen2.5-down", 3584, 18944, addProduct},
 }
 
 func normProduct(o device.Queue, y [2]device.Tensor, x, z, w device.Tensor, n devtest.Norm) {
@@ -140,7 +142,7 @@ var benchTypes = []device.DType{device.F16, device.BF16, device.Q8_0, device.Q4_
 func BenchmarkGEMV(b *testing.B) { benchmarkProducts(b, 1) }
 
 // BenchmarkSkinnyGEMM is products of a decode batch.
-func BenchmarkSkinnyGEMM(b *testing.B) { benchmarkProducts(b, 2, 4, 8, 16, 32) }
+func BenchmarkSkinnyGEMM(b *testing.B) { benchmarkProducts(b, 2, 4, 8, 16, 32, 63, 64) }
 
 func benchmarkProducts(b *testing.B, rows ...int) {
 	d := openBench(b)

@@ -19,11 +19,11 @@ var gemvKernels = map[device.DType]gemvKernel{
 	device.F32:  {"gemv_f32", "gemv_qkv_f32", 512, 0, 3 * 2048, 16},
 	device.F16:  {"gemv_f16", "gemv_qkv_f16", 1024, 0, 3 * 2048, 16},
 	device.BF16: {"gemv_bf16", "gemv_qkv_bf16", 1024, 0, 3 * 2048, 16},
-	device.Q4_0: {"gemv_q4_0", "gemv_qkv_q4_0", 2048, 2432, 4 * 1152, 16},
-	device.Q8_0: {"gemv_q8_0", "gemv_qkv_q8_0", 2048, 2432, 3 * 2176, 14},
+	device.Q4_0: {"gemv_q4_0", "gemv_qkv_q4_0", 2048, 2432, 4 * 1168, 16},
+	device.Q8_0: {"gemv_q8_0", "gemv_qkv_q8_0", 2048, 2432, 3 * 2192, 14},
 	device.Q4_K: {"gemv_q4_k", "gemv_qkv_q4_k", 2048, 2432, 4 * 1152, 16},
 	device.Q5_K: {"gemv_q5_k", "gemv_qkv_q5_k", 2048, 2432, 3 * 1408, 16},
-	device.Q6_K: {"gemv_q6_k", "gemv_qkv_q6_k", 2048, 2432, 3 * 1680, 16},
+	device.Q6_K: {"gemv_q6_k", "gemv_qkv_q6_k", 2048, 2432, 3 * 1696, 16},
 }
 
 // warpsFor is how many warps share a row of k weights, with the same number of chunks each, and
@@ -54,15 +54,23 @@ func (o *ops) suitsGEMV(x device.Tensor, n fusedNorm, w []device.Tensor) bool {
 	}
 	for _, w := range w {
 		g, ok := gemvKernels[w.DType]
-		if !ok || k%operandUnit(w.DType) != 0 || w.DType.RowSize(k)%16 != 0 || g.shared(k, 2*(ceil(k, g.chunk)+1)) > o.gemvRoom(g) {
+		if !ok || k%gemvUnit(w.DType) != 0 || g.shared(k, 2*(ceil(k, g.chunk)+1)) > o.gemvRoom(g) {
 			return false
 		}
 	}
 	return true
 }
 
-// operandUnit is what the length of a row must be a multiple of: a block of a K-quant, or 16
-// bytes of f16.
+// gemvUnit is what the length of a row must be a multiple of: the two blocks of 32 of a lane, a
+// block of a K-quant, or 16 bytes of f16.
+func gemvUnit(dt device.DType) int {
+	if dt == device.Q4_0 || dt == device.Q8_0 {
+		return 64
+	}
+	return operandUnit(dt)
+}
+
+// operandUnit is the same for skinny_gemm.cu: a block of a K-quant, or 16 bytes of f16.
 func operandUnit(dt device.DType) int {
 	if dt.Quantized() {
 		return 256

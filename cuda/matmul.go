@@ -29,7 +29,6 @@ type converted struct {
 func (o *ops) product(dst, x, w device.Tensor, have *converted) {
 	rows, k := x.Dim(0), x.Dim(1)
 	names, ok := gemvBatchKernels[w.DType]
-	ok = ok && w.DType.RowSize(k)%16 == 0
 	switch {
 	case rows == 0:
 	case suitsGEMM(rows, k, w.DType):

@@ -20,6 +20,8 @@ type batchShape struct {
 var batchShapes = []batchShape{
 	{"llama-2-7b", 4096, 11008, 32, 32, 32000},
 	{"llama-3.1-8b", 4096, 14336, 32, 8, 128256},
+	{"qwen2.5-7b", 3584, 18944, 28, 4, 152064},
+	{"qwen3-8b", 4096, 12288, 32, 8, 151936},
 }
 
 // batchModel is a model of 32 layers whose weights repeat, with sequences of one length.
@@ -61,7 +63,7 @@ func newBatchModel(b *testing.B, d *dev, s batchShape, weights string, rows, dep
 		})
 		m.kv = append(m.kv, device.KV{
 			K: benchAlloc(b, d, device.F16, pages, s.kvHeads, device.PageLen, headDim), V: benchAlloc(b, d, device.F16, pages, s.kvHeads, device.PageLen, headDim),
-			Pages: table, Len: length,
+			Pages: table, Len: length, Short: depth <= device.ShortLen,
 		})
 		m.bytes += rows * depth * 4 * s.kvHeads * headDim
 	}
@@ -96,33 +98,34 @@ func (m *batchModel) step(attend bool) {
 	devtest.NormProducts(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
 }
 
-// BenchmarkBatch is a decode step of several sequences at 512 positions: bytes of
-// weights and of the cache.
+// BenchmarkBatch is a decode step of some sequences: bytes of weights and of the cache.
 func BenchmarkBatch(b *testing.B) {
 	d := openBench(b)
 	copied := copyRate(b, d)
 	for _, s := range batchShapes {
 		for _, weights := range []string{"F16", "Q8_0", "Q4_K_M"} {
-			b.Run(fmt.Sprintf("shape=%s/type=%s", s.name, weights), func(b *testing.B) {
-				free, err := d.Scope(func() error {
-					const rows = 16
-					m := newBatchModel(b, d, s, weights, rows, 512)
-					for _, attend := range []bool{true, false} {
-						b.Run(fmt.Sprintf("rows=%d/attention=%v", rows, attend), func(b *testing.B) {
-							seconds := measure(b, d, func() { m.step(attend) })
-							reportRate(b, float64(m.bytes), seconds, copied)
-							b.ReportMetric(rows/seconds, "tok/s")
-						})
+			for _, size := range [][2]int{{1, 512}, {16, 512}, {4, 2048}, {16, 2048}, {64, 2048}} {
+				rows, depth := size[0], size[1]
+				b.Run(fmt.Sprintf("shape=%s/type=%s/rows=%d/depth=%d", s.name, weights, rows, depth), func(b *testing.B) {
+					free, err := d.Scope(func() error {
+						m := newBatchModel(b, d, s, weights, rows, depth)
+						for _, attend := range []bool{true, false} {
+							b.Run(fmt.Sprintf("attention=%v", attend), func(b *testing.B) {
+								seconds := measure(b, d, func() { m.step(attend) })
+								reportRate(b, float64(m.bytes), seconds, copied)
+								b.ReportMetric(float64(rows)/seconds, "tok/s")
+							})
+						}
+						return nil
+					})
+					if err != nil {
+						b.Fatal(err)
 					}
-					return nil
+					if err := free(); err != nil {
+						b.Fatal(err)
+					}
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := free(); err != nil {
-					b.Fatal(err)
-				}
-			})
+			}
 		}
 	}
 }

@@ -9,6 +9,9 @@
 // those of the chunks of a row are added in the order of k at the end, where the scale of the
 // norm is multiplied in. The pipelines are filled before pdl_wait, since weights do not depend on
 // the preceding kernels, so that memory stays busy between launches (PDL).
+//
+// Copies are of 16 bytes, so a row that starts between two multiples of 16 (Q6_K of 3584 or 18944
+// weights) is copied from the one before it, and each stage is read from where the row starts.
 #include "args.cuh"
 #include "dequant.cuh"
 #include "reduce.cuh"
@@ -55,6 +58,8 @@ struct GemvChunk {
 	static constexpr int WEIGHTS = QUANTIZED ? 2048 : TYPE == F32 ? 512 : 1024;
 	static constexpr int BYTES = TYPE == Q4_0 || TYPE == Q4_K ? 1152 : TYPE == Q8_0 ? 2176 : TYPE == Q5_K ? 1408 : TYPE == Q6_K ? 1680 : 2048;
 	static constexpr int STAGES = BYTES == 1152 ? 4 : 3;
+	static constexpr bool SHIFTED = TYPE == Q4_0 || TYPE == Q8_0 || TYPE == Q6_K;  // rows need not start on 16 bytes
+	static constexpr int SLOT = BYTES + (SHIFTED ? 16 : 0);  // bytes of a stage
 	static constexpr int X = QUANTIZED ? 2432 : 0;  // bytes of shared memory for a chunk's part of x, quantized
 };
 
@@ -92,20 +97,23 @@ template <int TYPE>
 __device__ __forceinline__ float quantize_x(const GemvArgs& a, u8* x) {
 	constexpr int HOLD = 2;  // loads of 8 elements in flight per thread
 	float squares = 0;
-	int n = (int)a.k / 8;
+	int n = (int)a.k / 8, whole = (n + WARP - 1) / WARP * WARP;  // lanes beyond n store zeros
 #pragma unroll 1
-	for (int base = threadIdx.x; base < n; base += HOLD * blockDim.x) {
+	for (int base = threadIdx.x; base < whole; base += HOLD * blockDim.x) {
 		float v[HOLD][8];
 #pragma unroll
 		for (int j = 0; j < HOLD; j++) {
 			int i = base + j * blockDim.x;
-			if (i >= n) break;
+			if (i >= n) {
+				for (int u = 0; u < 8; u++) v[j][u] = 0;
+				continue;
+			}
 			ld_cg4(v[j], a.x + 8 * i);
 			ld_cg4(v[j] + 4, a.x + 8 * i + 4);
 		}
 #pragma unroll 1
-		for (int i = base; i < min_of(n, base + HOLD * (int)blockDim.x); i += blockDim.x) {
-			if (a.norm) {
+		for (int i = base; i < min_of(whole, base + HOLD * (int)blockDim.x); i += blockDim.x) {
+			if (a.norm && i < n) {
 				Word4 norm[2] = {load16(a.norm + 8 * i), load16(a.norm + 8 * i + 4)};
 				for (int u = 0; u < 8; u++) {
 					squares += v[0][u] * v[0][u];
@@ -319,9 +327,9 @@ __device__ __forceinline__ float dot(const u8* w, const XFragment<TYPE, true>& x
 		return from_half((u16)head.w[0]) * plus - from_half((u16)(head.w[0] >> 16)) * minus;
 	}
 	// Q6_K: 210 bytes, so every other block is 2 past a multiple of 4.
-	int block = lane() / 4, half = lane() / 2 % 2, part = lane() % 2;
-	const u8 *b = w + block * 210, *q = b + half * 64 + part * 16;
-	bool odd = block % 2;
+	int half = lane() / 2 % 2, part = lane() % 2;
+	const u8 *b = w + lane() / 4 * 210, *q = b + half * 64 + part * 16;
+	bool odd = (u64)b % 4;
 	u32 pick = odd ? 0x5432 : 0x3210;
 	auto read = [&](Word4& v, const u8* at) {
 		const u32* p = (const u32*)(odd ? at - 2 : at);
@@ -507,7 +515,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 	auto row_of = [&](int v, int m) { return m == 0 || a.mode == GATE ? lo + v - m * (hi - lo) : m == 1 ? v - end0 : v - end1; };
 
 	float *parts = (float*)(x + chunks * C::X), *rotations = parts + rows * chunks;  // [rows, chunks]; with HEADS [rows]: cosine and sine of each pair
-	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::BYTES;
+	u8* ring = x + chunks * C::X + (rows * (chunks + (HEADS ? 1 : 0)) * 4 + 15) / 16 * 16 + warp() * C::STAGES * C::SLOT;
 	// A warp takes every groups-th row from first on, of these chunk `chunk`; if warps are fewer
 	// than chunks, one chunk after the other.
 	int first = warp() / slots, groups = warps / slots, chunk = warp() % slots;
@@ -515,7 +523,9 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 	int load = 0, border = 0, size = 0;  // next row to load, the row where its matrix ends, bytes of the chunk
 	const u8* from;
 	u8* slot;  // stage of the pipeline to be used next
+	u32 shifts = 0;  // where the rows start in the stages, 4 bits each, the next one lowest
 	auto load_stage = [&]() {
+		shifts >>= 4;
 		if (load < rows) {
 			if (load >= border || HEADS && heads->halves) {
 				int m = matrix(load), row = row_of(load, m);
@@ -523,15 +533,17 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 				from = a.w[m] + (HEADS ? pair_row(*heads, m, row) : row) * a.row + chunk * C::BYTES + lane() * 16;
 			}
 			u8* to = slot + lane() * 16;
+			int shift = C::SHIFTED ? (int)((u64)from % 16) : 0;
+			shifts |= (u32)shift << 4 * (C::STAGES - 1);
 #pragma unroll
-			for (int at = 0; at < C::BYTES; at += WARP * 16) {
-				if (lane() * 16 < size - at) cp_async(to + at, from + at);
+			for (int at = 0; at < C::SLOT; at += WARP * 16) {
+				if (lane() * 16 < size + shift - at) cp_async(to + at, from - shift + at);
 			}
 			load += groups;
 			from += groups * a.row;
 		}
 		cp_async_commit();
-		slot = slot == ring + (C::STAGES - 1) * C::BYTES ? ring : slot + C::BYTES;
+		slot = slot == ring + (C::STAGES - 1) * C::SLOT ? ring : slot + C::SLOT;
 	};
 	// fill starts the pipeline on the warp's chunk.
 	auto fill = [&]() {
@@ -578,7 +590,7 @@ __device__ __forceinline__ void gemv(const GemvArgs& a, const GemvQKVArgs* heads
 				// that are dropped.
 				if constexpr (C::QUANTIZED) {
 					__syncwarp();
-					sums[r] = dot<TYPE>(slot, mine);
+					sums[r] = dot<TYPE>(slot + shifts % 16, mine);
 					if (lane() * 64 >= there) sums[r] = 0;
 					__syncwarp();
 				} else {
