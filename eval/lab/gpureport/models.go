@@ -48,8 +48,11 @@ func (r *report) models(parts []string) []modelSpec {
 		{modelSpec{"llama-3.1-8b", "q4_k_m", 4, false}, []string{agree, everyMethod}}, {modelSpec{"mistral-7b", "q4_k_m", 4, false}, []string{agree}},
 		{modelSpec{"llama-3.1-8b", "f16", 4, false}, []string{agree, prefill}}, {modelSpec{"mistral-7b", "f16", 4, false}, []string{agree}},
 		{modelSpec{"mistral-7b", "q4_k_m", 4, true}, []string{agree}},
-		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill, served}}, {modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense, sparseSteps}},
-		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, everyMethod}}, {modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallMethods, []string{everyMethod}},
+		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill, served}},
+		{modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense, batches, sparseSteps}},
+		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, families, everyMethod}},
+		{modelSpec{"qwen2.5-7b", "q4_k_m", 0, false}, []string{families}}, {modelSpec{"qwen3-8b", "q4_k_m", 0, false}, []string{families}},
+		{modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallMethods, []string{everyMethod}},
 	} {
 		if m.modelSpec == smallMethods && !r.small {
 			continue

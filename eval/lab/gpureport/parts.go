@@ -35,6 +35,8 @@ func (r *report) parts() []part {
 		{agreement, 80 * time.Second, r.agreementRows(), r.agree},
 		{"PyTorch", 30 * time.Second, []*row{{What: "scaled_dot_product_attention"}}, r.torch},
 		{"decode and prefill", 100 * time.Second, denseRows(), r.dense},
+		{families, 60 * time.Second, familyRows(), r.families},
+		{batches, 40 * time.Second, batchRows(), r.batches},
 		{"interrupt", 30 * time.Second, []*row{
 			{What: "Ctrl-C in a prefill", Unit: "ms", Aim: atMost(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: atLeast("value", 1)},
 		}, r.interrupt},
@@ -71,6 +73,40 @@ func denseRows() []*row {
 		&row{What: "decode attention behind 32k tokens", How: how + byLength, Aim: atLeast(ofLimit, 0.8)},
 		&row{What: "decode attention behind 128k tokens", How: how + byLength, Aim: atLeast(ofLimit, 0.8)},
 		&row{What: "prefill attention of 32k tokens", How: how, Aim: atLeast("torch", 0.7)})
+}
+
+// Parts of dense attention by name.
+const (
+	families = "families"
+	batches  = "batched decode"
+)
+
+// familyShapes are the models of the part families, beside the first of them.
+var familyShapes = []string{"llama-3.1-8b", "qwen2.5-7b", "qwen3-8b"}
+
+// familyRows are the rows of families.
+func familyRows() []*row {
+	var rows []*row
+	for _, shape := range familyShapes {
+		how := shape + " Q4_K_M"
+		rows = append(rows, &row{What: "decode behind 512 tokens", How: how}, &row{What: "prefill of 8k tokens", How: how})
+	}
+	return rows
+}
+
+// batchSizes are the sequences of the part batches, with the aims.
+var batchSizes = []struct {
+	sequences int
+	aim       float64
+}{{4, 0.75}, {16, 0.75}, {64, 0.70}}
+
+// batchRows are the rows of batches.
+func batchRows() []*row {
+	var rows []*row
+	for _, b := range batchSizes {
+		rows = append(rows, &row{What: fmt.Sprintf("decode of %d sequences behind 2k", b.sequences), How: "Llama-3.1-8B Q8_0", Aim: atLeast(ofLimit, b.aim)})
+	}
+	return rows
 }
 
 // Settings of attention, as the issue that asks for them has them.

@@ -142,6 +142,48 @@ func (r *report) dense(ctx context.Context, rows []*row) error {
 	return nil
 }
 
+// familyPoints is how far below Llama's share of the limit another family's may be.
+const familyPoints = 0.03
+
+// families measures decode and prefill of models of 7 and 8 billion weights, whose share of the
+// limit should be the first one's.
+func (r *report) families(ctx context.Context, rows []*row) error {
+	var first float64
+	for i, shape := range familyShapes {
+		decode, prefill := rows[2*i], rows[2*i+1]
+		b, err := r.bench(ctx, modelSpec{shape, "q4_k_m", 0, false}, append(r.once(), "--prefill", r.length(8), "--decode", r.shortest())...)
+		if err != nil {
+			decode.Unmeasured, prefill.Unmeasured = err.Error(), err.Error()
+			continue
+		}
+		decode.speed(b.Rows[1])
+		prefill.speed(b.Rows[0])
+		if i == 0 {
+			first = decode.Share
+		} else if first > 0 {
+			decode.Aim = atLeast(ofLimit, first-familyPoints)
+		}
+	}
+	return ctx.Err()
+}
+
+// batches measures decode steps of several sequences.
+func (r *report) batches(ctx context.Context, rows []*row) error {
+	for i, w := range rows {
+		n := batchSizes[i].sequences
+		if r.small {
+			n = min(n, 4)
+		}
+		b, err := r.bench(ctx, modelSpec{"llama-3.1-8b", "q8_0", 0, false}, append(r.once(), "--prefill", "0", "--decode", r.length(2), "--batch", strconv.Itoa(n))...)
+		if err != nil {
+			w.Unmeasured = err.Error()
+			continue
+		}
+		w.speed(b.Rows[0])
+	}
+	return ctx.Err()
+}
+
 // notLonger is why a row has no figure.
 const notLonger = "the step is not longer than one behind few tokens"
 

@@ -96,6 +96,7 @@ func TestModelsOfParts(t *testing.T) {
 		{[]string{everyMethod}, false, "llama-3.1-8b Q4_K_M of 4 layers, llama-3.1-8b Q4_K_M"},
 		{[]string{everyMethod}, true, "tiny Q4_K_M, tiny-128 Q8_0"},
 		{[]string{"suite", "PyTorch"}, false, ""},
+		{[]string{"families"}, false, "llama-3.1-8b Q4_K_M, qwen2.5-7b Q4_K_M, qwen3-8b Q4_K_M"},
 		{[]string{"sparse decode"}, false, "llama-3.1-8b F16, llama-2-7b F16"},
 	} {
 		r := &report{small: c.small}
