@@ -17,8 +17,8 @@
 //   - hazards tracks which tensors are written by kernels that may still be running.
 //
 // Files are named like those of package device: math, paged, attend, summarize, score, select,
-// sample, walk. The matrix products are gemv.go (one row), skinny_gemm.go (a decode batch) and
-// gemm.go (prefill).
+// sample, walk. The matrix products are gemv.go (one row), skinny_wgmma.go and skinny_gemm.go (a
+// decode batch) and gemm.go (prefill).
 //
 // Everything runs on one stream, in order, and only Read, Sync and Close block. Kernels
 // report invalid data, such as a page number that is out of range, through a word in device

@@ -93,7 +93,7 @@ func (o *ops) gemmAdd(dst, x, w device.Tensor) bool {
 // gemmFeedForward computes x += (silu(norm(x)·w[0]ᵀ) · (norm(x)·w[1]ᵀ))·w[2]ᵀ, with the first
 // two products in wide. The input of the last one exists in f16 only.
 func (o *ops) gemmFeedForward(x device.Tensor, n fusedNorm, w, wide []device.Tensor) bool {
-	if x.Dim(0) < gemmRows {
+	if x.Dim(0) < gemmRows || o.suitsSkinnyWGMMA(x, n, w[:2]) {
 		return false
 	}
 	rows, ff := x.Dim(0), w[2].Dim(1)

@@ -66,12 +66,12 @@ const (
 // maxProducts is the maximum of products of one x that are taken at once.
 const maxProducts = 16
 
-// skinny computes the products of one row by gemv.cu, or of a decode batch by skinny_gemm.cu,
-// with a norm in front and an epilogue, in one launch for up to three matrices of a type. It
+// skinny computes the products of one row by gemv.cu, or of a decode batch by skinny_wgmma.cu or
+// skinny_gemm.cu, with a norm in front and an epilogue, in one launch for up to three matrices of a type. It
 // reports whether the operands suit the kernels.
 func (o *ops) skinny(dst []device.Tensor, x device.Tensor, n fusedNorm, w []device.Tensor, e epilogue) bool {
-	single := o.suitsGEMV(x, n, w)
-	if !single && !o.suitsSkinnyGEMM(x, n, w) {
+	single, wgmma := o.suitsGEMV(x, n, w), o.suitsSkinnyWGMMA(x, n, w)
+	if !single && !wgmma && !o.suitsSkinnyGEMM(x, n, w) {
 		return false
 	}
 	if e == epilogueSwiGLU && w[0].DType != w[1].DType || len(w) > maxProducts {
@@ -91,9 +91,12 @@ func (o *ops) skinny(dst []device.Tensor, x device.Tensor, n fusedNorm, w []devi
 			}
 		}
 		p := products{dst, x, n, w, e, of[:count]}
-		if single {
+		switch {
+		case single:
 			o.gemv(&p)
-		} else {
+		case wgmma:
+			o.skinnyWGMMA(&p, i > 0)
+		default:
 			o.skinnyGEMM(&p)
 		}
 	}

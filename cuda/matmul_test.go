@@ -193,9 +193,35 @@ func TestSkinnyGEMM(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
 				compareProduct(t, d, dt, [3]int{rows, n, k}, bound, func(dst, x, w device.Tensor) {
-					if !d.ops.skinny([]device.Tensor{dst}, x, fusedNorm{}, []device.Tensor{w}, epilogueStore) {
+					one := products{[]device.Tensor{dst}, x, fusedNorm{}, []device.Tensor{w}, epilogueStore, []int{0}}
+					if !d.ops.suitsSkinnyGEMM(x, one.norm, one.w) {
 						t.Fatal("no kernel")
 					}
+					d.ops.skinnyGEMM(&one)
+				})
+			})
+		}
+	}
+}
+
+// TestSkinnyWGMMA compares its kernels with the reference: tiles that one block has and that several
+// share, matrices that end in a tile, and rows of weights that start between multiples of 16 bytes.
+func TestSkinnyWGMMA(t *testing.T) {
+	d := openTest(t).(*dev)
+	defer d.Close()
+	if !d.drv.hasWGMMA() {
+		t.Skip("the GPU has no wgmma")
+	}
+	for dt := range wgmmaKernels {
+		for _, s := range [][3]int{{8, 1, 256}, {2, 300, 2048}, {16, 270, 1792}, {31, 130, 768}, {64, 140, 512}} {
+			rows, n, k := s[0], s[1], s[2]
+			t.Run(fmt.Sprintf("type=%v/rows=%d/n=%d/k=%d", dt, rows, n, k), func(t *testing.T) {
+				compareProduct(t, d, dt, [3]int{rows, n, k}, 2e-3, func(dst, x, w device.Tensor) {
+					one := products{[]device.Tensor{dst}, x, fusedNorm{}, []device.Tensor{w}, epilogueStore, []int{0}}
+					if !d.ops.suitsSkinnyWGMMA(x, one.norm, one.w) {
+						t.Fatal("no kernel")
+					}
+					d.ops.skinnyWGMMA(&one, false)
 				})
 			})
 		}

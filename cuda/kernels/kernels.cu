@@ -26,6 +26,7 @@
 #include "score.cu"
 #include "select.cu"
 #include "skinny_gemm.cu"
+#include "skinny_wgmma.cu"
 #include "gemv.cu"
 #include "sketch.cu"
 #include "select_margin.cu"

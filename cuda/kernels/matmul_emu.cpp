@@ -9,4 +9,5 @@
 #include "read_bandwidth.cu"
 #include "rows.cu"
 #include "skinny_gemm.cu"
+#include "skinny_wgmma.cu"
 #include "to_f16.cu"

@@ -138,6 +138,24 @@ __device__ __forceinline__ void wgmma(float (&c)[128], SmemDesc a, SmemDesc b) {
 }
 
 // A in registers, as of mma_f16. With ADD 0, c = a·bᵀ.
+#define WGMMA_4 "%0, %1, %2, %3"
+#define WGMMA_8 WGMMA_4 ", %4, %5, %6, %7"
+#define WGMMA_16 WGMMA_10() ", %10, %11, %12, %13, %14, %15"
+template <int ADD>
+__device__ __forceinline__ void wgmma(float (&c)[4], const u32 a[4], SmemDesc b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {" WGMMA_4 "}, {%4, %5, %6, %7}, %8, %9, 1, 1, 0;"
+		: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
+}
+template <int ADD>
+__device__ __forceinline__ void wgmma(float (&c)[8], const u32 a[4], SmemDesc b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {" WGMMA_8 "}, {%8, %9, %10, %11}, %12, %13, 1, 1, 0;"
+		: WGMMA_C8(c, 0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
+}
+template <int ADD>
+__device__ __forceinline__ void wgmma(float (&c)[16], const u32 a[4], SmemDesc b) {
+	asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {" WGMMA_16 "}, {%16, %17, %18, %19}, %20, %21, 1, 1, 0;"
+		: WGMMA_C8(c, 0), WGMMA_C8(c, 8) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "n"(ADD));
+}
 template <int ADD>
 __device__ __forceinline__ void wgmma(float (&c)[32], const u32 a[4], SmemDesc b) {
 	asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WGMMA_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
