@@ -109,11 +109,9 @@ func (o *ops) topSubPages(c *device.Select) {
 func (o *ops) heavyHitters(c *device.Select) {
 	slots, heads, width := c.KV.Len.Dim(0), c.KV.K.Dim(1), c.Scores.Dim(2)
 	cluster := o.selectCluster(slots*heads, width)
-	bitmap := 4 * ceil(ceil(width, cluster)+32, 32) // of what stays
-	staged := max(0, min(stagedKeys(width, cluster), (o.room("evict")-selectScratch-bitmap)/4))
 	o.launch("evict").tensor(c.List.Index).tensor(c.List.Count).tensor(c.Scores).tensor(c.Since).int(c.List.Index.Dim(2), width).
-		int(c.K.Count).float(c.K.Share).int(c.Recent.Count).float(c.Recent.Share).span(c.Plan.Span).int(staged).pages(c.KV, 1).
-		pdlEarly().inClusters(cluster).runShared(blocks{heads, slots, cluster}, selectThreads, selectScratch+4*staged+bitmap)
+		int(c.K.Count).float(c.K.Share).int(c.Recent.Count).float(c.Recent.Share).span(c.Plan.Span).int(listPart(width, cluster)).pages(c.KV, 1).
+		selectLists(heads, slots, width, cluster, 1, 0)
 }
 
 // Of the kernels lsh_collisions.

@@ -272,29 +272,25 @@ struct EvictArgs {
 	i64 recent;
 	f64 recent_share;
 	Span span;
-	i64 staged;  // keys of a block in shared memory
+	i64 part;  // elements of a block, at most
 	PagedKV g;
 };
 
-// HeldSums are the keys of a kv head's sums: of positions before `newest` that are not evicted;
-// those from there on have the key `late`.
+// HeldSums are the keys of a kv head's sums: of positions before `newest` that are not evicted.
 struct HeldSums {
 	const EvictArgs& a;
 	const float* sum;
 	int p, newest;
-	u32 late;
 
 	__device__ __forceinline__ float fetch(int j) const { return ld_cg(sum + j); }
-	__device__ __forceinline__ u32 key(int j, float x, bool) const {
-		if (!(x > -infinity()) || !sees(a.span, p, j)) return 0;
-		return j < newest ? radix_key(x) : late;
-	}
+	__device__ __forceinline__ bool held(int j, float x) const { return x > -infinity() && sees(a.span, p, j); }
+	__device__ __forceinline__ u32 key(int j, float x, bool) const { return j < newest && held(j, x) ? radix_key(x) : 0; }
 };
 
 // evict (select and evict) lists the heavy hitters and the newest of the positions before the
 // row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot, block
 // of the cluster), a cluster for each list; see cluster_select.cuh. Bound by the latency of its
-// barriers and of passes over shared memory.
+// barriers.
 KERNEL_2_PER_SM(evict, EvictArgs, SELECT_THREADS) {
 	DYNAMIC_SHARED(ClusterScratch, scratch);
 	pdl_trigger();
@@ -312,30 +308,34 @@ KERNEL_2_PER_SM(evict, EvictArgs, SELECT_THREADS) {
 	int since = a.since[slot] == 0 ? p : a.since[slot];
 	auto of = [&](f64 share, i64 count) { return min_of(share > 0 ? (i64)floor(share * (double)since + 1e-9) : count, (i64)p); };
 	i64 heavy = of(a.heavy_share, a.heavy), recent = of(a.recent_share, a.recent);
-	HeldSums load = {a, sum, p, p - (int)recent, 0};
-	ListPart<HeldSums> part = list_part(c, s, p, (int)a.staged, load);
-	Threshold<u32> cut = {~0u - 1, 0};  // the newest alone
+	HeldSums load = {a, sum, p, p - (int)recent};
+	ListPart<HeldSums> part = list_part(c, s, p, a.part, load);
 	if (heavy > 0) {
-		cut = cluster_threshold<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)heavy; });
-		__syncthreads();
+		cluster_select<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)heavy; });
+	} else {
+		for (int w = part.from / WARP + lane(); w * WARP < part.until; w += WARP) part.bits[w] = 0;
 	}
-	part.load.late = ~0u;
-	part.stage([](u32) {});
-	u32* stays = part.keys + a.staged;  // [(hi - lo) / 32]: bitmap of the part
-	for (int i = threadIdx.x; i * WARP < part.hi - part.lo; i += blockDim.x) stays[i] = 0;
-	__syncthreads();
+	__syncwarp();
+	for (int i = max_of(part.from, load.newest - part.lo) + lane(); i < part.until; i += WARP) {
+		if (load.held(part.lo + i, load.fetch(part.lo + i))) mark(part, (u32)i);
+	}
+	__syncwarp();
+	u32 n[1] = {0}, all[1];
+	for (int w = part.from / WARP + lane(); w * WARP < part.until; w += WARP) n[0] += __popc(part.bits[w]);
+	n[0] = warp_add(n[0]);
+	sum_before(c, &s.entries, s.warps, n, all);
 	i32* index = a.index + list * a.cap;
-	i64 all = cluster_compact(c, s, part, cut, select_none(), OneEntry(), [&](int j, i64 to) {
+	Selected selected = {n[0], all[0]};
+	cluster_put(part, selected, [&](int j, i64 to) {
 		if (to < a.cap) index[to] = j;
-		atomicOr(&stays[(j - part.lo) / WARP], 1u << (j - part.lo) % WARP);
-	}).all;
-	__syncthreads();
-	for (int j = part.lo + threadIdx.x; j < part.hi; j += blockDim.x) {
-		if (!(stays[(j - part.lo) / WARP] >> (j - part.lo) % WARP & 1) && load.fetch(j) != -infinity()) sum[j] = -infinity();
+	});
+	for (int i = part.from + lane(); i < part.until; i += WARP) {
+		bool stays = part.bits[i / WARP] >> i % WARP & 1;
+		if (!stays && load.fetch(part.lo + i) != -infinity()) sum[part.lo + i] = -infinity();
 	}
 	if (threadIdx.x == 0 && c.rank == 0) {
-		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[list] = (i32)min_of(all, a.cap);
+		if (all[0] > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[list] = (i32)min_of((i64)all[0], a.cap);
 	}
 	c.sync();  // peers have read the counts
 }
