@@ -2,6 +2,7 @@ package openai
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/gollm/gollm/tokenizer"
 )
@@ -92,8 +93,8 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 // detokenize turns token ids into their text, special tokens included.
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		Model  string  `json:"model"`
-		Tokens []int32 `json:"tokens"`
+		Model  string   `json:"model"`
+		Tokens tokenIDs `json:"tokens"`
 	}
 	if err := s.read(w, r, &q, nil); err != nil {
 		return err
@@ -104,11 +105,15 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	stream := s.conf.Tokenizer.Stream(tokenizer.DecodeOptions{ShowSpecial: true})
-	text := ""
+	var text strings.Builder
 	for _, id := range q.Tokens {
-		text += stream.Next(id)
+		text.WriteString(stream.Next(id))
+		if int64(text.Len()) > s.conf.MaxBody {
+			return invalid("tokens", "the text of the tokens is larger than %d bytes, which is as much as a request may have", s.conf.MaxBody)
+		}
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"prompt": text + stream.Flush()})
+	text.WriteString(stream.Flush())
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": text.String()})
 	return nil
 }
 

@@ -172,6 +172,37 @@ func TestManyLargeBodies(t *testing.T) {
 	}
 }
 
+// heldWhile is a template that tells how many bytes of bodies a server holds while it renders.
+type heldWhile struct {
+	format
+	see func()
+}
+
+// Render renders a conversation.
+func (h heldWhile) Render(ctx context.Context, c chat.Conversation) (string, error) {
+	h.see()
+	return h.format.Render(ctx, c)
+}
+
+// TestHeldIsWhatCame has a client that does not say how large its body is, and whose request
+// holds no more than came while it is answered.
+func TestHeldIsWhatCame(t *testing.T) {
+	held := int64(-1)
+	var s testServer
+	s = serveStories(t, func(c *Config) {
+		c.Template = heldWhile{c.Template.(format), func() { held = s.held.Load() }}
+	})
+	body := `{"messages":[{"role":"user","content":"a"}],"max_tokens":0}`
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body))
+	r.ContentLength = -1
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || held != int64(len(body)) || s.held.Load() != 0 {
+		t.Errorf("%d: a body of %d bytes held %d, and %d behind it", w.Code, len(body), held, s.held.Load())
+	}
+}
+
 // FuzzRequest sends any body to any endpoint: it is answered, with JSON or a stream.
 func FuzzRequest(f *testing.F) {
 	for _, body := range []string{

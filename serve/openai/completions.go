@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/gollm/gollm/serve"
 	"github.com/gollm/gollm/tokenizer"
@@ -57,7 +59,21 @@ func (p *prompt) read(b []byte) bool {
 	if json.Unmarshal(b, &p.text) == nil {
 		return true
 	}
-	return json.Unmarshal(b, &p.ids) == nil && len(p.ids) > 0
+	return json.Unmarshal(b, (*tokenIDs)(&p.ids)) == nil && len(p.ids) > 0
+}
+
+// tokenIDs is a list of token ids.
+type tokenIDs []int32
+
+// UnmarshalJSON refuses null among the ids, which encoding/json reads as 0.
+func (t *tokenIDs) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, (*[]int32)(t)); err != nil {
+		return err
+	}
+	if len(*t) > 0 && bytes.Contains(b, []byte("null")) { // a list of numbers has these letters nowhere else
+		return invalid("tokens", "null is no token id")
+	}
+	return nil
 }
 
 // encode is the tokens of a prompt. A text gets the beginning-of-text token where the
@@ -149,12 +165,14 @@ func (f *completionForm) choice(index int, pieces []written, finish *string, _ p
 	if f.top != nil {
 		c.Logprobs = &completionLogprobs{Tokens: []string{}, TokenLogprobs: []*float64{}, TopLogprobs: []map[string]float64{}, TextOffset: []int{}}
 	}
+	var text strings.Builder
 	for _, p := range pieces {
-		c.Text += p.Text
+		text.WriteString(p.Text)
 		if p.Token && f.top != nil {
 			f.add(c.Logprobs, p)
 		}
 	}
+	c.Text = text.String()
 	return c
 }
 
@@ -169,7 +187,7 @@ func (f *completionForm) add(l *completionLogprobs, p written) {
 	}
 	top := map[string]float64{}
 	for _, t := range p.Log.Top {
-		if name := tokenName(tok, t.ID); top[name] == 0 { // the likeliest of a name
+		if name := tokenName(tok, t.ID); lookup(top, name) == nil { // the likeliest of a name
 			top[name] = finite(t.Value)
 		}
 	}

@@ -38,6 +38,9 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, invalid("", "the body cannot be read: %v", err)
 	}
+	e := entryOf(r)
+	s.held.Add(int64(len(b)) - e.held) // a client that did not say how large the body is has no more than it sent
+	e.held = int64(len(b))
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // from here on reading waits for the client to go away
 	return b, nil
 }

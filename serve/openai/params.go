@@ -177,7 +177,7 @@ func (p *params) bias() (map[int32]float32, error) {
 	bias := map[int32]float32{}
 	for key, x := range p.LogitBias {
 		id, err := strconv.ParseInt(key, 10, 32)
-		if err != nil || id < 0 {
+		if err != nil || id < 0 || strconv.FormatInt(id, 10) != key { // 7 and 07 would be one id with two biases
 			return nil, invalid("logit_bias", "logit_bias of %.40q, want the id of a token", key)
 		}
 		if !(x >= -100 && x <= 100) {
