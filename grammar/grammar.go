@@ -43,6 +43,9 @@ func Compile(schema []byte, o Options) (*Grammar, error) {
 			return nil, err
 		}
 	}
+	if err := checkAlike(c.nodes); err != nil {
+		return nil, err
+	}
 	prune(c.nodes)
 	if !root.live {
 		return nil, refuse("#", "no value can match the schema")

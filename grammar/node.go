@@ -184,6 +184,35 @@ func (n *node) flatten(budget *int) error {
 	return nil
 }
 
+// maxAlike bounds the objects, arrays and free strings of a schema that are alternatives to each
+// other. What is written may be the beginning of all of them at once, and each is followed
+// through every token: their number bounds the time of a mask.
+const maxAlike = 256
+
+// checkAlike refuses schemas of too many alternatives that begin alike.
+func checkAlike(nodes []*node) error {
+	alike := map[*atom]bool{}
+	for _, n := range nodes {
+		var same [anArray + 1][]*atom
+		for _, a := range n.atoms {
+			if a.shape != aScalar && (a.shape != aString || a.lex == freeText()) {
+				same[a.shape] = append(same[a.shape], a)
+			}
+		}
+		for _, list := range same {
+			for _, a := range list {
+				if len(list) > 1 {
+					alike[a] = true
+				}
+			}
+		}
+		if len(alike) > maxAlike {
+			return refuse(n.path, "more than %d objects, arrays or strings of the schema are alternatives to each other: join them", maxAlike)
+		}
+	}
+	return nil
+}
+
 // maxAtoms bounds the sum of the alternatives of all schemas inside a schema.
 const maxAtoms = 1 << 18
 

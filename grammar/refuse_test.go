@@ -69,6 +69,7 @@ func TestRefused(t *testing.T) {
 		{`{"enum": ["` + strings.Repeat("a", maxWord+1) + `"]}`, "#", "bytes"},
 		{manyOptional(5000), "#", "required"},
 		{manyPatterns(99, `\\p{L}{1,1000}%d^`), "#/anyOf/", "too large"},
+		{`{"anyOf": [` + strings.Repeat(`{"type": "array", "items": {"$ref": "#"}},`, maxAlike) + `{"type": "array"}]}`, "#", "join them"},
 		{manyPatterns(101, `^a%d$`), "#/anyOf/100", "more than 100"},
 	} {
 		_, err := Compile([]byte(c.schema), Options{})
@@ -110,7 +111,17 @@ func TestLarge(t *testing.T) {
 		chain += fmt.Sprintf(`"d%d":{"type":"array","items":{"$ref":"#/$defs/d%d"},"minItems":1},`, i, i+1)
 	}
 	chain += `"d5000":{"type":"null"}},"$ref":"#/$defs/d0"}`
+	refs, forth, back := `{"$ref":"#/$defs/d0","$defs":{`, "", ""
+	for i := range 5000 {
+		refs += fmt.Sprintf(`"d%d":{"$ref":"#/$defs/d%d"},`, i, i+1)
+		forth += fmt.Sprintf(`,"d%d":0`, i)
+		back += fmt.Sprintf(`,"d%d":0`, 4999-i)
+	}
+	refs += `"d5000":{"type":"null"}}}`
 	for _, c := range []struct{ schema, yes, no string }{
+		{refs, `null`, `0`},
+		{`{"enum":[{` + forth[1:] + `}],"const":{` + back[1:] + `}}`, `{` + back[1:] + `}`, `{` + forth[1:] + `}`},
+		{`{"anyOf":[` + strings.Repeat(`{"type":"array","items":{"type":"null"}},`, maxAlike-1) + `{"type":"array","items":{"type":"boolean"}},{"type":"null"}]}`, `[true]`, `[true,null]`},
 		{`{"type":"array","items":{"type":"null"},"maxItems":1e9}`, `[null,null]`, `[1]`},
 		{`{"type":"array","items":{"type":"null"},"minItems":1e9}`, ``, `[null]`},
 		{`{"type":"string","minLength":2,"maxLength":1e300}`, `"ab"`, `"a"`},

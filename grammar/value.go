@@ -14,9 +14,10 @@ import (
 // value is a JSON value whose objects keep their order, which is the order of writing.
 type value struct {
 	kind    kind
-	text    string   // of a string, or the digits of a number as they were written
-	items   []*value // of an array
-	members []member // of an object
+	text    string            // of a string, or the digits of a number as they were written
+	items   []*value          // of an array
+	members []member          // of an object
+	index   map[string]*value // the members of a large object, by name; nil for a small one
 }
 
 type member struct {
@@ -41,8 +42,14 @@ var kindNames = [...]string{"null", "false", "true", "a number", "a string", "an
 
 func (k kind) String() string { return kindNames[k] }
 
+// manyMembers is from where on an object finds its members by an index.
+const manyMembers = 32
+
 // member is the value of a member, nil where there is none.
 func (v *value) member(name string) *value {
+	if v.index != nil {
+		return v.index[name]
+	}
 	for _, m := range v.members {
 		if m.name == name {
 			return m.value
@@ -201,8 +208,20 @@ func parseObject(d *json.Decoder, depth int) (*value, error) {
 		}
 		v.members = append(v.members, member{name, item})
 	}
+	v.makeIndex()
 	_, err := d.Token()
 	return v, err
+}
+
+// makeIndex makes the index of an object whose members are read, where there are many.
+func (v *value) makeIndex() {
+	if len(v.members) < manyMembers {
+		return
+	}
+	v.index = make(map[string]*value, len(v.members))
+	for _, m := range v.members {
+		v.index[m.name] = m.value
+	}
 }
 
 // SchemaError is a schema that Compile refuses.
