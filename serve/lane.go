@@ -56,13 +56,32 @@ func without(list []*task, t *task) []*task {
 	return slices.DeleteFunc(list, func(other *task) bool { return other == t })
 }
 
-// admit gives slots to requests of the queue while the tokens of the next one fit, and
-// every running sequence may still take another block.
+// next is the request that gets the next slot, nil where there is none or no slot.
+func (l *lane) next() *task {
+	if len(l.queue) == 0 || len(l.running) >= l.runner.Slots() {
+		return nil
+	}
+	return l.queue[0]
+}
+
+// fits reports whether the tokens of a request fit while every running sequence may still take
+// another block.
+func (s *Scheduler) fits(t *task) bool { return s.available()-t.blocks() >= s.writing() }
+
+// overtakes reports whether a request would take blocks for which an older one of another spec
+// waits, which could then wait for ever.
+func (s *Scheduler) overtakes(t *task) bool {
+	return slices.ContainsFunc(s.lanes, func(l *lane) bool {
+		older := l.next()
+		return older != nil && older.order < t.order && !s.fits(older)
+	})
+}
+
+// admit gives slots to requests of the queue while the tokens of the next one fit.
 func (l *lane) admit() {
-	for len(l.queue) > 0 && len(l.running) < l.runner.Slots() {
-		t := l.queue[0]
+	for t := l.next(); t != nil; t = l.next() {
 		need := t.blocks()
-		if l.s.available()-need < l.s.writing() {
+		if !l.s.fits(t) || l.s.overtakes(t) {
 			return
 		}
 		if err := t.open(); err != nil {
