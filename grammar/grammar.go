@@ -1,12 +1,18 @@
 package grammar
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Options say how JSON is written.
 type Options struct {
 	// Compact leaves no room for white space. Without it one space or newline may stand behind
 	// an opening bracket, a comma and a colon, and before a closing bracket.
 	Compact bool
+	// Needs are the paths of schemas inside the schema that must have a value, though the whole one
+	// has values without them: alternatives of anyOf that somebody wants to be possible.
+	Needs []string
 }
 
 // Grammar is a compiled schema. Make it with [Compile]. It may be used from several goroutines.
@@ -47,8 +53,10 @@ func Compile(schema []byte, o Options) (*Grammar, error) {
 		return nil, err
 	}
 	prune(c.nodes)
-	if !root.live {
-		return nil, refuse("#", "no value can match the schema")
+	for _, n := range c.nodes {
+		if !n.live && (n == root || slices.Contains(o.Needs, n.path)) {
+			return nil, refuse(n.path, "no value can match the schema")
+		}
 	}
 	return &Grammar{root: root, space: !o.Compact}, nil
 }

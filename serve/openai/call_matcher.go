@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -21,11 +22,10 @@ type callGrammar struct {
 
 // calls is the grammar of the answers that a toolset wants.
 func (s *schemas) calls(t *toolset) (*callGrammar, error) {
-	if err := t.checkSchemas(); err != nil {
-		return nil, err
-	}
-	c, err := s.constraint("tools", t.grammarText())
-	if err != nil {
+	c, err := s.constraint("tools", t.grammarText(), t.schemaPaths()...)
+	if refused := new(grammar.SchemaError); errors.As(err, &refused) {
+		return nil, t.blame(refused)
+	} else if err != nil {
 		return nil, err
 	}
 	g := &callGrammar{s: s, format: t.format, calls: c, many: t.many && !t.format.List, text: !t.forced, open: tokenizer.None}

@@ -25,8 +25,9 @@ type schemas struct {
 	objects    []int32                        // see objectTokens
 }
 
-// constraint is that of a schema, "" for any object; param is the field that has it.
-func (s *schemas) constraint(param, schema string) (*grammar.Constraint, error) {
+// constraint is that of a schema, "" for any object; param is the field that has it, and needs are
+// [grammar.Options.Needs]. The error may be a [grammar.SchemaError].
+func (s *schemas) constraint(param, schema string, needs ...string) (*grammar.Constraint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.compiled[schema]; c != nil {
@@ -43,7 +44,7 @@ func (s *schemas) constraint(param, schema string) (*grammar.Constraint, error) 
 		}
 		s.vocabulary = v
 	}
-	g, err := compile(param, schema)
+	g, err := compile(schema, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -56,15 +57,11 @@ func (s *schemas) constraint(param, schema string) (*grammar.Constraint, error) 
 }
 
 // compile makes a grammar of a schema.
-func compile(param, schema string) (*grammar.Grammar, error) {
+func compile(schema string, needs []string) (*grammar.Grammar, error) {
 	if schema == "" {
 		return grammar.Object(grammar.Options{}), nil
 	}
-	g, err := grammar.Compile([]byte(schema), grammar.Options{})
-	if refused := new(grammar.SchemaError); errors.As(err, &refused) {
-		return nil, invalid(param, "the schema at %s: %s", refused.Path, refused.Message)
-	}
-	return g, err
+	return grammar.Compile([]byte(schema), grammar.Options{Needs: needs})
 }
 
 // responseFormat asks for text of a form.
@@ -103,7 +100,9 @@ func (s *Server) constrain(param string, f *responseFormat, all []serve.Request)
 		return unsupported(param, "%s is %.40q, want text, json_object or json_schema", param, f.Type)
 	}
 	c, err := s.schemas.constraint(param, schema)
-	if err != nil {
+	if refused := new(grammar.SchemaError); errors.As(err, &refused) {
+		return invalid(param, "the schema at %s: %s", refused.Path, refused.Message)
+	} else if err != nil {
 		return err
 	}
 	for i := range all {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gollm/gollm/grammar"
 	"github.com/gollm/gollm/serve"
 	"github.com/gollm/gollm/tokenizer/chat"
 )
@@ -237,17 +238,25 @@ func (t *toolset) grammarText() string {
 	return `{"type":"array","items":` + one + `,"minItems":1` + limit + `}`
 }
 
-// checkSchemas reports which function has parameters that no grammar can be made of.
-func (t *toolset) checkSchemas() error {
-	for _, f := range t.may {
-		if !t.forced && !value(f.Strict, false) {
-			continue
-		}
-		if _, err := compile("tools", f.schema()); err != nil {
-			e := asAPI(err)
-			e.Message = "the parameters of " + f.Name + ": " + e.Message
-			return e
+// schemaPaths is where in the grammar's text the parameters of each function are.
+func (t *toolset) schemaPaths() (paths []string) {
+	list := ""
+	if t.format.List {
+		list = "/items"
+	}
+	for i := range t.may {
+		paths = append(paths, fmt.Sprintf("#%s/anyOf/%d/properties/%s", list, i, t.format.Arguments))
+	}
+	return paths
+}
+
+// blame says which function has parameters that no grammar can be made of. All of them are
+// compiled as one schema, whose cost is bounded, not each alone.
+func (t *toolset) blame(refused *grammar.SchemaError) error {
+	for i, path := range t.schemaPaths() {
+		if rest, in := strings.CutPrefix(refused.Path, path); in && (rest == "" || rest[0] == '/') {
+			return invalid("tools", "the parameters of %s: the schema at #%s: %s", t.may[i].Name, rest, refused.Message)
 		}
 	}
-	return nil
+	return invalid("tools", "the parameters of the functions, together: %s", refused.Message)
 }
