@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gollm/gollm/tokenizer/chat"
 )
@@ -27,5 +28,38 @@ func TestBlame(t *testing.T) {
 				t.Errorf("%s, %s: %d %s, want %s", name, c.parameters, status, text, c.want)
 			}
 		}
+	}
+}
+
+// TestNoWaitForSchemas has the grammar of a call go on while somebody's schema is compiled: the
+// scheduler's goroutine must not wait for that.
+func TestNoWaitForSchemas(t *testing.T) {
+	parsed, err := chat.Parse(callTemplates["hermes"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveStories(t, func(c *Config) { c.Template = format{parsed, "<s>", "</s>"} })
+	tools, err := s.toolsOf([]function{{Name: "f"}}, &toolChoice{mode: "required"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.schemas.calls(tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.matcher()
+	m.expect("\n</tool_call>", betweenCalls)
+	s.schemas.mu.Lock()
+	defer s.schemas.mu.Unlock()
+	done := make(chan bool)
+	go func() {
+		m.Mask()
+		s.schemas.objectTokens()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a mask waits until a schema is compiled")
 	}
 }

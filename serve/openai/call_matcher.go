@@ -190,18 +190,18 @@ func (s *schemas) shown(id int32) string {
 
 // allowLiteral allows the tokens that a text begins with.
 func (s *schemas) allowLiteral(mask []uint32, text string) {
-	s.mu.Lock()
+	s.tokens.Lock()
 	ids, ok := s.literals[text]
-	s.mu.Unlock()
+	s.tokens.Unlock()
 	if !ok {
 		for id := range int32(s.tok.Len()) {
 			if t := s.shown(id); t != "" && strings.HasPrefix(text, t) {
 				ids = append(ids, id)
 			}
 		}
-		s.mu.Lock()
+		s.tokens.Lock()
 		s.literals[text] = ids
-		s.mu.Unlock()
+		s.tokens.Unlock()
 	}
 	for _, id := range ids {
 		set(mask, id)
@@ -210,8 +210,8 @@ func (s *schemas) allowLiteral(mask []uint32, text string) {
 
 // objectTokens are the tokens that begin a JSON object, behind white space too.
 func (s *schemas) objectTokens() []int32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.tokens.Lock()
+	defer s.tokens.Unlock()
 	if s.objects == nil {
 		for id := range int32(s.tok.Len()) {
 			if strings.HasPrefix(strings.TrimLeft(s.tok.Piece(id), " \n\r\t"), "{") {

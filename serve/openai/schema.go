@@ -21,8 +21,11 @@ type schemas struct {
 	mu         sync.Mutex
 	vocabulary *grammar.Vocabulary
 	compiled   map[string]*grammar.Constraint // by schema; "" is any object
-	literals   map[string][]int32             // see allowLiteral
-	objects    []int32                        // see objectTokens
+
+	// The scheduler's goroutine asks for these: it must not wait until a schema is compiled.
+	tokens   sync.Mutex
+	literals map[string][]int32 // see allowLiteral
+	objects  []int32            // see objectTokens
 }
 
 // constraint is that of a schema, "" for any object; param is the field that has it, and needs are
