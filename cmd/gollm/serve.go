@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -140,6 +143,8 @@ func (s *serveFlags) check() error {
 		}
 	}
 	switch {
+	case strings.ContainsFunc(s.name, func(r rune) bool { return !isLabel(r) }):
+		return usage.Errorf("--name %q has characters that cannot be written, want text", s.name)
 	case s.stall < 0:
 		return usage.Errorf("--max-stall %v, want 0 or more", s.stall)
 	case s.drain < 0:
@@ -257,13 +262,28 @@ func limitOf(m *openmodel.Model, cache openmodel.CacheFlags) func(serve.Pass) ti
 	}
 }
 
+// modelName is the name of the model to clients: what the user said, or that of the file, in which
+// bytes that are no text, and so could be no label of a metric, are replaced.
+func (s *serveFlags) modelName() string {
+	if s.name != "" {
+		return s.name
+	}
+	name := strings.Map(func(r rune) rune {
+		if isLabel(r) {
+			return r
+		}
+		return '_'
+	}, strings.TrimSuffix(filepath.Base(s.model.Path), ".gguf"))
+	return cmp.Or(name, "model")
+}
+
+// isLabel reports whether a character may be in the name of a model.
+func isLabel(r rune) bool { return r != utf8.RuneError && unicode.IsGraphic(r) }
+
 // config is what the endpoints are told.
 func (s *serveFlags) config(cmd *cobra.Command, m *openmodel.Model, log *slog.Logger, key string) openai.Config {
 	info, _ := debug.ReadBuildInfo()
-	name := s.name
-	if name == "" {
-		name = strings.TrimSuffix(filepath.Base(s.model.Path), ".gguf")
-	}
+	name := s.modelName()
 	c := openai.Config{
 		Tokenizer: m.Tokenizer, Model: name, Attn: s.attn, Version: versionText(info), Key: key, MaxBody: int64(s.maxBody) << 20,
 		Local: isLoopback(s.host) && key == "" && !s.noAuth, Origins: s.origins, Log: log, LogText: s.logPrompts, Metrics: openai.NewMetrics(name, s.attn),

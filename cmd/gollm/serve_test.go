@@ -18,6 +18,7 @@ import (
 
 	"github.com/gollm/gollm/internal/clitest"
 	"github.com/gollm/gollm/internal/console"
+	"github.com/gollm/gollm/serve/openai"
 	"github.com/gollm/gollm/sparse"
 )
 
@@ -136,6 +137,7 @@ func TestServeCommandLine(t *testing.T) {
 		{console.ExitUsage, "--host example.org is not this machine alone", []string{"--host", "example.org"}},
 		{console.ExitUsage, "--port 65536, want 0 to 65535", []string{"--port", "65536"}},
 		{console.ExitUsage, "--ctx 3x, want a number of tokens", []string{"--ctx", "3x"}},
+		{console.ExitUsage, `--name "a\xff\x1b" has characters`, []string{"--name", "a\xff\x1b"}},
 		{console.ExitUsage, "--slots 0, want 1 to 1024", []string{"--slots", "0"}},
 		{console.ExitUsage, "is there twice", []string{"--attn", "dense", "--attn", "dense"}},
 		{console.ExitUsage, "no method is called", []string{"--attn", "nothing"}},
@@ -208,5 +210,20 @@ func TestServeDocs(t *testing.T) {
 		if !strings.Contains(page, line) {
 			t.Errorf("docs/serve.md has no line %s", line)
 		}
+	}
+}
+
+// TestModelName makes of any name of a file one that clients and metrics can say.
+func TestModelName(t *testing.T) {
+	for path, want := range map[string]string{
+		"a/Llama 3.gguf": "Llama 3", "a/.gguf": "model", "b\xff\n\x1b[31m.gguf": "b___[31m", "ä\u202e模型.gguf": "ä_模型", "none": "none",
+	} {
+		s := &serveFlags{}
+		s.model.Path = path
+		name := s.modelName()
+		if name != want {
+			t.Errorf("%q: %q, want %q", path, name, want)
+		}
+		openai.NewMetrics(name, []string{"dense"}) // panics where the name is no label
 	}
 }
