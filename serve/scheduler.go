@@ -238,6 +238,9 @@ func (s *Scheduler) Submit(ctx context.Context, requests ...Request) ([]*Answer,
 			return nil, err
 		}
 	}
+	if limit := s.conf.MaxQueue; limit > 0 && len(requests) > limit {
+		return nil, wrong("%d answers are asked for at once, and the queue holds %d: ask for fewer, or start gollm serve with a larger --queue", len(requests), limit)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {

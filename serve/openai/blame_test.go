@@ -63,3 +63,23 @@ func TestNoWaitForSchemas(t *testing.T) {
 		t.Fatal("a mask waits until a schema is compiled")
 	}
 }
+
+// TestKeptSchemas compiles more than is kept: the oldest make room.
+func TestKeptSchemas(t *testing.T) {
+	s := serveStories(t, nil)
+	size := maxSchemaBytes/4 - 100
+	for i := range 9 {
+		schema := fmt.Sprintf(`{"type":"null","title":"%d%s"}`, i, strings.Repeat("a", size))
+		c, err := s.schemas.constraint("text", schema)
+		if again, _ := s.schemas.constraint("text", schema); err != nil || c != again {
+			t.Fatalf("schema %d is compiled twice, or: %v", i, err)
+		}
+	}
+	kept := 0
+	for schema := range s.schemas.compiled {
+		kept += len(schema)
+	}
+	if kept > maxSchemaBytes || kept != s.schemas.size || kept == 0 {
+		t.Errorf("%d bytes of schemas are kept, %d by the count, want at most %d", kept, s.schemas.size, maxSchemaBytes)
+	}
+}

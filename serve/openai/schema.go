@@ -14,6 +14,9 @@ import (
 // maxSchemas is how many compiled schemas are kept, with the masks that were made for them.
 const maxSchemas = 64
 
+// maxSchemaBytes is how long they may be in all: a grammar is up to a hundred times its schema.
+const maxSchemaBytes = 4 << 20
+
 // schemas are the constraints of response_format, compiled when they are asked for.
 type schemas struct {
 	tok *tokenizer.Tokenizer
@@ -21,6 +24,7 @@ type schemas struct {
 	mu         sync.Mutex
 	vocabulary *grammar.Vocabulary
 	compiled   map[string]*grammar.Constraint // by schema; "" is any object
+	size       int                            // bytes of these schemas
 
 	// The scheduler's goroutine asks for these: it must not wait until a schema is compiled.
 	tokens   sync.Mutex
@@ -51,9 +55,11 @@ func (s *schemas) constraint(param, schema string, needs ...string) (*grammar.Co
 	if err != nil {
 		return nil, err
 	}
-	if len(s.compiled) >= maxSchemas {
+	if len(s.compiled) >= maxSchemas || s.size+len(schema) > maxSchemaBytes {
 		clear(s.compiled)
+		s.size = 0
 	}
+	s.size += len(schema)
 	c := s.vocabulary.Bind(g)
 	s.compiled[schema] = c
 	return c, nil
