@@ -263,10 +263,29 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	three := slices.Repeat([]Request{{Prompt: text[:1], MaxTokens: 1}}, 3)
-	if _, err := s.Submit(t.Context(), three...); err == nil || err.Error() != "serve: 0 requests are waiting, and the queue holds 2; try again later" {
+	if _, err := s.Submit(t.Context(), three...); err == nil || err.Error() != "serve: 3 answers are asked for at once, and the queue holds 2: ask for fewer, or start gollm serve with a larger --queue" {
 		t.Errorf("three requests for a queue of two: %v", err)
 	}
+	open := make(gate)
+	if _, err := s.Submit(t.Context(), Request{Prompt: text[:100], MaxTokens: 92, Constraint: open}, Request{Prompt: text[:100], MaxTokens: 1}); err != nil {
+		t.Fatal(err)
+	}
+	busy := new(BusyError)
+	if _, err := s.Submit(t.Context(), three[:2]...); !errors.As(err, &busy) || busy.Limit != 2 || !strings.HasSuffix(err.Error(), "and the queue holds 2; try again later") {
+		t.Errorf("two more requests for a queue of two, of which one may run: %v", err)
+	}
+	close(open)
 }
+
+// gate is a constraint that holds the scheduler until it is closed.
+type gate chan struct{}
+
+func (g gate) Mask() []uint32 {
+	<-g
+	return slices.Repeat([]uint32{1<<32 - 1}, 16)
+}
+
+func (gate) AcceptToken(int32) error { return nil }
 
 // TestCancelled cancels a request in the queue, one that prefills and one that decodes;
 // the others go on.
