@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -96,8 +97,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(rec, err)
 		e.noteError(asAPI(err), s.conf.LogText)
 	}
+	// Whoever has no key writes little into the log.
 	s.conf.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", append([]slog.Attr{
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
+		slog.String("method", fmt.Sprintf("%.20s", r.Method)), slog.String("path", fmt.Sprintf("%.100s", r.URL.Path)), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
 	}, e.attrs...)...)
 }
 

@@ -187,6 +187,15 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestLogLines wants a short line for each request, whatever its method and path are.
+func TestLogLines(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.Key = "secret" })
+	s.ask(strings.Repeat("A", 30000), "/"+strings.Repeat("a%0Aä", 5000), "")
+	if got := s.log.String(); len(got) > 600 || strings.Count(got, "\n") != 1 || !strings.Contains(got, "status=401") {
+		t.Errorf("%d bytes, %d lines: %.300s", len(got), strings.Count(got, "\n"), got)
+	}
+}
+
 // TestLogsHoldNoText wants nothing of a prompt in the log unless somebody asks for it.
 func TestLogsHoldNoText(t *testing.T) {
 	for _, log := range []bool{false, true} {
