@@ -213,8 +213,9 @@ func checkAlike(nodes []*node) error {
 	return nil
 }
 
-// maxAtoms bounds the sum of the alternatives of all schemas inside a schema.
-const maxAtoms = 1 << 18
+// maxAtoms bounds the sum of the alternatives of all schemas inside a schema, and with it the memory
+// of a grammar: an atom with its lexeme has up to a kilobyte.
+const maxAtoms = 1 << 16
 
 // prune leaves in nodes only what has values. An atom has some when every schema that it
 // requires has, and a schema when one of its atoms has.

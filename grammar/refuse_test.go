@@ -69,7 +69,8 @@ func TestRefused(t *testing.T) {
 		{`{"enum": ["` + strings.Repeat("a", maxWord+1) + `"]}`, "#", "bytes"},
 		{manyOptional(5000), "#", "required"},
 		{manyPatterns(99, `\\p{L}{1,1000}%d^`), "#/anyOf/", "too large"},
-		{`{"anyOf": [` + strings.Repeat(`{"type": "array", "items": {"$ref": "#"}},`, maxAlike) + `{"type": "array"}]}`, "#", "join them"},
+		{`{"anyOf": [` + strings.Repeat(`{"type": "array", "items": {"type": "null"}},`, maxAlike) + `{"type": "array"}]}`, "#", "join them"},
+		{`{"enum": [[` + strings.Repeat(`0,`, maxAtoms) + `0]]}`, "#", "in all"},
 		{manyPatterns(101, `^a%d$`), "#/anyOf/100", "more than 100"},
 	} {
 		_, err := Compile([]byte(c.schema), Options{})
@@ -120,6 +121,7 @@ func TestLarge(t *testing.T) {
 	refs += `"d5000":{"type":"null"}}}`
 	for _, c := range []struct{ schema, yes, no string }{
 		{refs, `null`, `0`},
+		{`{"type":"array","minItems":1,"prefixItems":[` + strings.Repeat(`{},{"type":"number","minimum":1},`, 8000) + `true]}`, `[-1.5e2,1]`, `[0,0]`}, // equal numbers are one automaton
 		{`{"enum":[{` + forth[1:] + `}],"const":{` + back[1:] + `}}`, `{` + back[1:] + `}`, `{` + forth[1:] + `}`},
 		{`{"anyOf":[` + strings.Repeat(`{"type":"array","items":{"type":"null"}},`, maxAlike-1) + `{"type":"array","items":{"type":"boolean"}},{"type":"null"}]}`, `[true]`, `[true,null]`},
 		{`{"type":"array","items":{"type":"null"},"maxItems":1e9}`, `[null,null]`, `[1]`},

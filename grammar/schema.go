@@ -46,7 +46,8 @@ type compiler struct {
 	states int // of automata over characters
 	work   work
 
-	lexemes map[string]*lexeme // of strings with a pattern or format, nil for those with no text
+	lexemes   map[string]*lexeme // of numbers, and of strings with a pattern or format, nil for those with no text
+	patterned int                // of them, strings
 }
 
 // resource is a schema that $ref refers to parts of: the whole one, or the innermost with $id.

@@ -70,7 +70,7 @@ func (c *compiler) str(path string, v *value) (*atom, error) {
 	key := fmt.Sprint(string(v.part("pattern")), " ", string(v.part("format")), " ", low, " ", high)
 	lex, ok := c.lexemes[key]
 	if !ok {
-		if len(c.lexemes) == maxPatterns {
+		if c.patterned++; c.patterned > maxPatterns {
 			return nil, refuse(path, "the schema has more than %d different strings with a pattern or format", maxPatterns)
 		}
 		if lex, err = c.limited(path, v, low, high); err != nil {
@@ -163,6 +163,27 @@ func shortError(err error) string {
 
 // number is the atom of the numbers that v allows, nil for none.
 func (c *compiler) number(path string, v *value, integer bool) (*atom, error) {
+	// Equal numbers share a lexeme, as strings do.
+	key := fmt.Sprint("number ", integer)
+	for _, name := range assertions["number"] {
+		key += " " + string(v.part(name))
+	}
+	lex, ok := c.lexemes[key]
+	if !ok {
+		var err error
+		if lex, err = c.numberLexeme(path, v, integer); err != nil {
+			return nil, err
+		}
+		c.lexemes[key] = lex
+	}
+	if lex == nil {
+		return nil, nil
+	}
+	return c.atom(atom{shape: aScalar, lex: lex, max: -1}), nil
+}
+
+// numberLexeme is the lexeme of the numbers that v allows, nil for none.
+func (c *compiler) numberLexeme(path string, v *value, integer bool) (*lexeme, error) {
 	r := numberRange{integer: integer}
 	for _, end := range []struct {
 		name string
@@ -201,7 +222,7 @@ func (c *compiler) number(path string, v *value, integer bool) (*atom, error) {
 	if chars == nil {
 		return nil, nil
 	}
-	return c.scalar(chars), c.pay(path, len(chars.label))
+	return newLexeme(chars, false), c.pay(path, len(chars.label))
 }
 
 // properties is the atom of the objects that v allows.
