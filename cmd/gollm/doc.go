@@ -1,4 +1,4 @@
-// Command gollm runs Llama and Mistral models from GGUF files.
+// Command gollm runs Llama, Mistral and Qwen models from GGUF files.
 //
 // There is one file for each subcommand, named after it, with the parts of a large one
 // beside it (chat.go, chat_input.go, chat_commands.go). What several of them share is in

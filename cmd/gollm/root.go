@@ -9,7 +9,8 @@ import (
 	"github.com/gollm/gollm/internal/usage"
 )
 
-const rootLong = `gollm runs language models of the Llama and Mistral families on this machine.
+const rootLong = `gollm runs language models of the Llama, Mistral and Qwen families on this
+machine.
 
 A model is one GGUF file: weights, tokenizer and chat template together.
 A small one, which answers questions about a text, is part of the source:
@@ -40,7 +41,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "gollm",
 		Version: versionText(info),
-		Short:   "Run Llama and Mistral models from GGUF files",
+		Short:   "Run Llama, Mistral and Qwen models from GGUF files",
 		Long:    rootLong,
 		Example: rootExample,
 		Args:    usage.UnknownCommand,
