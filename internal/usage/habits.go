@@ -15,7 +15,7 @@ type foreign struct {
 	hint  string
 }
 
-// habits are the flags of llama.cpp and ollama that fingers know, with what
+// habits are the flags of llama.cpp, vLLM and ollama that fingers know, with what
 // gollm has instead.
 var habits = []foreign{
 	{"ngl gpu-layers n-gpu-layers mg main-gpu sm split-mode ts tensor-split dev", "device", "gollm picks the device with --device"},
@@ -31,6 +31,17 @@ var habits = []foreign{
 	{"cnv conversation i interactive if interactive-first st single-turn", "chat", "a conversation is gollm chat; --chat answers one message"},
 	{"cnv conversation i interactive if interactive-first", "", "a conversation is gollm chat"},
 	{"tb threads-batch", "threads", "the number of threads is -t, for prompts and new tokens alike"},
+	{"np parallel max-num-seqs", "slots", "how many sequences run at once is --slots"},
+	{"max-model-len", "ctx", "the length of a sequence is --ctx"},
+	{"api-key", "api-key-file", "the key is in a file: --api-key-file FILE"},
+	{"served-model-name a alias", "name", "the name of the model to clients is --name"},
+	{"allowed-origins", "allow-origin", "each origin whose pages may call is an --allow-origin"},
+	{"kv-cache-dtype", "kv", "the element type of the KV cache is --kv"},
+	{"gpu-memory-utilization num-gpu-blocks-override", "cache", "the tokens of the KV cache are --cache"},
+	{"tp tensor-parallel-size pp pipeline-parallel-size", "device", "a model runs on one device, which --device names"},
+	{"enable-prefix-caching no-enable-prefix-caching", "no-prefix-cache", "the prefix cache is on, and --no-prefix-cache turns it off"},
+	{"enable-chunked-prefill max-num-batched-tokens", "max-stall", "gollm cuts prompts itself; how long answers wait for a part of one is --max-stall"},
+	{"metrics", "roofline", "/metrics is always there"},
 	{"b batch-size ub ubatch-size np parallel", "", "gollm cuts prompts itself, and there is nothing to set"},
 	{"mmap no-mmap mlock", "", "gollm always maps the file, and there is nothing to set"},
 	{"no-display-prompt e escape", "", "gollm prints the continuation only, and takes the text byte for byte"},
