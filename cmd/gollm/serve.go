@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -151,6 +152,11 @@ func (s *serveFlags) check() error {
 		return usage.Errorf("--drain %v, want 0 or more", s.drain)
 	case !isLoopback(s.host) && s.keyFile == "" && !s.noAuth:
 		return usage.Errorf("--host %s is not this machine alone: clients need a key, --api-key-file FILE, or say --no-auth where everybody who reaches it may ask", s.host)
+	}
+	for _, origin := range s.origins {
+		if u, err := url.Parse(origin); err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return usage.Errorf("--allow-origin %s, want scheme and host as browsers send them, such as https://example.org", origin)
+		}
 	}
 	_, _, err := s.sizes()
 	return err
@@ -310,6 +316,7 @@ func (s *serveFlags) runners(m *openmodel.Model, specs []*sparse.Spec) ([]*engin
 	if ctx == 0 {
 		ctx = m.Model.Context
 	}
+	m.WarnContext(ctx)
 	if cache == 0 {
 		cache = s.slots * ctx
 		if free := int(min(m.Device.Info().Free, 1<<62)); free > 0 {

@@ -124,6 +124,19 @@ func waitRunning(t *testing.T, url string) {
 	t.Fatal("nothing runs")
 }
 
+// TestServeSmallCache tells clients how long a sequence can be where the cache is smaller than --ctx.
+func TestServeSmallCache(t *testing.T) {
+	_, url, _ := startServer(t, "--cache", "128")
+	r, err := http.Get(url + "/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, _ := io.ReadAll(r.Body); !strings.Contains(string(b), `"max_model_len":128`) {
+		t.Errorf("%s, want max_model_len 128", b)
+	}
+}
+
 // TestServeCommandLine refuses what makes no sense, and what would let others in.
 func TestServeCommandLine(t *testing.T) {
 	model := clitest.Stories(t)
@@ -141,6 +154,10 @@ func TestServeCommandLine(t *testing.T) {
 		{console.ExitUsage, "--slots 0, want 1 to 1024", []string{"--slots", "0"}},
 		{console.ExitUsage, "is there twice", []string{"--attn", "dense", "--attn", "dense"}},
 		{console.ExitUsage, "no method is called", []string{"--attn", "nothing"}},
+		{console.ExitUsage, "--allow-origin example.org, want scheme and host", []string{"--allow-origin", "example.org"}},
+		{console.ExitUsage, "--allow-origin https://example.org/, want scheme and host", []string{"--allow-origin", "https://example.org/"}},
+		{console.ExitUsage, "-np: how many sequences run at once is --slots", []string{"-np", "4"}},
+		{console.ExitUsage, "--api-key: the key is in a file", []string{"--api-key", "x"}},
 		{console.ExitUsage, "--drain -1s, want 0 or more", []string{"--drain", "-1s"}},
 		{console.ExitFailure, "holds no key", []string{"--host", "0.0.0.0", "--api-key-file", empty}},
 		{console.ExitFailure, "no such file", []string{"--api-key-file", empty + "x"}},

@@ -124,13 +124,13 @@ func (o *Model) Runners(c *CacheFlags, context, slots int, seed uint64, also ...
 			return nil, err
 		}
 	}
-	o.warnContext(context)
+	o.WarnContext(context)
 	o.Log("context of %d tokens, KV cache %s at most, %s", context, console.SizeText(int64(slots)*o.cacheSize(context, kv)), r.Attn())
 	return r, nil
 }
 
-// warnContext says once that a context goes beyond what the model was trained for.
-func (o *Model) warnContext(context int) {
+// WarnContext says once that a context goes beyond what the model was trained for.
+func (o *Model) WarnContext(context int) {
 	if trained := o.Model.Context; context > trained && !o.Warned {
 		o.Warned = true
 		o.Warn("a context of %d tokens, but %s was trained for %d: expect poor results beyond that",

@@ -18,7 +18,7 @@ type modelCard struct {
 }
 
 func (s *Server) card() modelCard {
-	return modelCard{s.conf.Model, "model", s.started.Unix(), "gollm", s.conf.Scheduler.Context(), s.conf.Attn}
+	return modelCard{s.conf.Model, "model", s.started.Unix(), "gollm", s.conf.Scheduler.Fits(0), s.conf.Attn}
 }
 
 // models lists the model.
@@ -75,7 +75,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 		Count  int     `json:"count"`
 		Limit  int     `json:"max_model_len"`
 		Tokens []int32 `json:"tokens"`
-	}{len(ids), s.conf.Scheduler.Context(), ids})
+	}{len(ids), s.conf.Scheduler.Fits(0), ids})
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 		BOS   string `json:"bos_token,omitempty"`
 		EOS   string `json:"eos_token,omitempty"`
 		Limit int    `json:"model_max_length"`
-	}{tok.Text(tok.BOS()), tok.Text(tok.EOS()), s.conf.Scheduler.Context()})
+	}{tok.Text(tok.BOS()), tok.Text(tok.EOS()), s.conf.Scheduler.Fits(0)})
 	return nil
 }
 
