@@ -75,6 +75,37 @@ func TestBadClients(t *testing.T) {
 	t.Errorf("%+v after five seconds", s.conf.Scheduler.Stats())
 }
 
+// TestLogOfGoneClient wants the log to say that a client went away, and what was computed for it.
+func TestLogOfGoneClient(t *testing.T) {
+	s := serveStories(t, nil)
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `"prompt":"Once","max_tokens":250,"stream":true`},
+		{"/v1/completions", `"prompt":"Once","max_tokens":250`},
+		{"/v1/responses", `"input":"Once","max_output_tokens":200,"stream":true`},
+		{"/v1/responses", `"input":"Once","max_output_tokens":200`},
+	} {
+		log := ""
+		for try := 0; try < 20 && !strings.Contains(log, "went away"); try++ { // where the answer was faster
+			s.log.Reset()
+			ctx, cancel := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, "POST", c.path, strings.NewReader(`{`+c.body+`,"logit_bias":{"1":-100,"2":-100}}`))
+			r.Header.Set("Content-Type", "application/json")
+			go func() {
+				for s.conf.Scheduler.Stats().Running == 0 && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+			s.ServeHTTP(httptest.NewRecorder(), r)
+			cancel()
+			log = s.log.String()
+		}
+		if !strings.Contains(log, "the client went away") || strings.Contains(log, "shutting down") || !strings.Contains(log, "prompt_tokens=") || strings.Contains(log, "prompt_tokens=0") {
+			t.Errorf("%s %s: the log says %s", c.path, c.body, log)
+		}
+	}
+}
+
 // TestDeafClient asks for more than the buffers of a connection hold and reads nothing: the
 // handler gives up, with a stream and without.
 func TestDeafClient(t *testing.T) {

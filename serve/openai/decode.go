@@ -82,12 +82,28 @@ func decode(b []byte, dst any, ignored map[string][]string) error {
 		allowed, ok := ignored[name]
 		switch {
 		case !ok:
-			return unsupported(name, "unknown field %.80q; the fields are %s", name, strings.Join(known, ", "))
+			return unsupported(name, "unknown field %.80q%s; the fields are %s", name, habit(name, known), strings.Join(known, ", "))
 		case len(allowed) > 0 && string(value) != "null" && !slices.Contains(allowed, compact(value)):
 			return unsupported(name, "%s is not supported; leave it out, or say %s", name, strings.Join(allowed, " or "))
 		}
 	}
 	return jsonError(json.Unmarshal(b, dst))
+}
+
+// habits are fields of vLLM and llama-server, with those that do the like here.
+var habits = map[string]string{
+	"repetition_penalty": "repeat_penalty", "max_new_tokens": "max_tokens", "n_predict": "max_tokens", "max_length": "max_tokens",
+	"max_tokens": "max_output_tokens", "max_completion_tokens": "max_tokens", "prompt_logprobs": "echo", "n_probs": "logprobs",
+	"guided_json": "response_format", "json_schema": "response_format", "structured_outputs": "response_format",
+	"text": "prompt", "content": "prompt", "stop_sequences": "stop", "messages": "input",
+}
+
+// habit is the hint for an unknown field that others have, "" where there is none.
+func habit(name string, known []string) string {
+	if ours := habits[name]; slices.Contains(known, ours) {
+		return ", want " + ours
+	}
+	return ""
 }
 
 // compact is JSON without spaces.

@@ -65,7 +65,7 @@ func asAPI(err error) *apiError {
 		e.Type = "rate_limit_error"
 		return e.code("rate_limit_exceeded")
 	case errors.As(err, &long):
-		return invalid("", "%s; ask for fewer tokens, or start gollm serve with a longer --ctx", text).code("context_length_exceeded")
+		return invalid("", "%s; ask for fewer tokens, or start gollm serve with a longer --ctx or a larger --cache", text).code("context_length_exceeded")
 	case errors.As(err, &wrong):
 		return invalid("", "%s", text)
 	case errors.Is(err, serve.ErrClosed):
@@ -73,6 +73,10 @@ func asAPI(err error) *apiError {
 	}
 	return failure(http.StatusInternalServerError, "%s", text)
 }
+
+// errGone is what the log has of a request whose client went away, with the status that
+// proxies log for it; no client reads it.
+var errGone = &apiError{status: 499, Type: "server_error", Message: "the client went away"}
 
 // retryAfter is how many seconds a client should wait that found the queue full.
 const retryAfter = "1"

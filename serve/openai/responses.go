@@ -189,7 +189,15 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) error {
 	x := s.newResponder(w, &q, tools)
 	x.usage.Gollm.Attn = s.conf.Attn[request.Attn]
 	defer func() { s.note(r, x.ID, &x.usage, 1) }()
-	return x.answer(answers[0])
+	if err = x.answer(answers[0]); x.Status != "in_progress" || r.Context().Err() == nil {
+		return err
+	}
+	cancel()
+	if await(answers[0]); x.usage.Prompt == 0 {
+		res, _ := answers[0].Result()
+		x.usage.add(res, false)
+	}
+	return errGone
 }
 
 // responsesRequest is what a body asks for.

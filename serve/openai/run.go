@@ -42,6 +42,7 @@ type scribe struct {
 	prompt *tokenizer.Stream // nil before the first token and behind the prompt
 	chars  int
 	begun  bool // of a stream: the client has a part
+	ended  bool // its numbers are in the usage
 }
 
 // write is a piece as it is written.
@@ -190,9 +191,32 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, p *params, f form, 
 	}
 	defer func() { s.note(r, x.head.ID, &x.usage, len(all)) }()
 	if p.Stream {
-		return x.stream(ctx, answers)
+		err = x.stream(ctx, answers)
+	} else {
+		err = x.collect(answers)
 	}
-	return x.collect(answers)
+	if err == nil || r.Context().Err() == nil {
+		return err
+	}
+	cancel()
+	x.count(answers)
+	return errGone
+}
+
+// count waits for the answers that nobody reads any more, which end within a step.
+func (x *exchange) count(answers []*serve.Answer) {
+	for i, a := range answers {
+		await(a)
+		if !x.scribes[i].ended {
+			_, _ = x.finish(i, a) // there is nobody to tell
+		}
+	}
+}
+
+// await reads an answer to its end.
+func await(a *serve.Answer) {
+	for range a.Pieces() {
+	}
 }
 
 // collect answers once everything is written.
@@ -217,6 +241,7 @@ func (x *exchange) collect(answers []*serve.Answer) error {
 // finish counts an answer that has ended, and says why it has.
 func (x *exchange) finish(i int, a *serve.Answer) (string, error) {
 	res, err := a.Result()
+	x.scribes[i].ended = true
 	x.usage.add(res, i%value(x.p.N, 1) != 0)
 	return finishName(res, err)
 }
@@ -227,7 +252,7 @@ func finishName(res serve.Result, err error) (string, error) {
 	case err != nil:
 		return "", err
 	case res.Stop == engine.StopCancelled:
-		return "", serve.ErrClosed // or the client is gone and nobody reads this
+		return "", serve.ErrClosed // or the client is gone, and run says so
 	case res.Stop == engine.StopEnd || res.Stop == engine.StopString:
 		return "stop", nil
 	}
@@ -240,7 +265,7 @@ type event struct {
 	piece *serve.Piece // nil: the answer has ended
 }
 
-// stream writes the pieces of all answers as they come, until nobody reads.
+// stream writes the pieces of all answers as they come, until nobody reads, which is the error.
 func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
 	x.w.Header().Set("Content-Type", "text/event-stream")
 	x.w.Header().Set("Cache-Control", "no-cache")
@@ -255,10 +280,10 @@ func (x *exchange) stream(ctx context.Context, answers []*serve.Answer) error {
 				left--
 			}
 			if !x.pass(e, answers[e.index]) {
-				return nil
+				return x.r.Context().Err() // nil: the client was told of an error
 			}
 		case <-ctx.Done():
-			return nil
+			return ctx.Err()
 		}
 	}
 	if o := x.p.StreamOptions; o != nil && o.IncludeUsage {

@@ -93,8 +93,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Also where nobody reads the body: net/http reads what is left of it before it answers.
 	_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.conf.BodyTime)) // not every ResponseWriter can
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
-	if err := s.answer(rec, r); err != nil && rec.status == 0 {
-		writeError(rec, err)
+	if err := s.answer(rec, r); err != nil {
+		if rec.status == 0 {
+			writeError(rec, err)
+		}
 		e.noteError(asAPI(err), s.conf.LogText)
 	}
 	// Whoever has no key writes little into the log.
@@ -178,7 +180,7 @@ func (s *Server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Vary", "Origin")
 	h.Set("Access-Control-Allow-Methods", "GET, POST")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	h.Set("Access-Control-Allow-Headers", "Authorization, *") // the openai package for browsers sends headers of its own
 	return true
 }
 

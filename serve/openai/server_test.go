@@ -57,7 +57,9 @@ func TestErrors(t *testing.T) {
 		{"/v1/completions", `{"prompt":"a","attn":"topk"}`, 400, "attn", "dense; prefill=dense decode=quest(budget=32)"},
 		{"/v1/completions", `{"prompt":"a","stream_options":{"include_usage":true}}`, 400, "stream_options", "without stream"},
 		{"/v1/completions", `{"prompt":"a","stream":true,"stream_options":{"x":true}}`, 422, "x", "unknown field"},
-		{"/v1/completions", `{"prompt":"a","colour":"red"}`, 422, "colour", "unknown field"},
+		{"/v1/completions", `{"prompt":"a","colour":"red"}`, 422, "colour", "unknown field \"colour\"; the fields are model"},
+		{"/v1/completions", `{"prompt":"a","repetition_penalty":1.1}`, 422, "repetition_penalty", "unknown field \"repetition_penalty\", want repeat_penalty; the fields are"},
+		{"/tokenize", `{"content":"a"}`, 422, "content", "unknown field \"content\", want prompt; the fields are"},
 		{"/v1/completions", `{"prompt":"a","suffix":"red"}`, 422, "suffix", "not supported"},
 		{"/v1/completions", `{"prompt":"a","best_of":2}`, 422, "best_of", "say 1"},
 		{"/v1/completions", `{"prompt":"a","response_format":{"type":"xml"}}`, 422, "response_format", "want text, json_object or json_schema"},
@@ -164,6 +166,9 @@ func TestAccess(t *testing.T) {
 		r.Header.Set("Origin", origin)
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
+		if got := w.Header().Get("Access-Control-Allow-Headers"); want != "" && got != "Authorization, *" {
+			t.Errorf("%s may send the headers %q, want all", origin, got)
+		}
 		if got := w.Header().Get("Access-Control-Allow-Origin"); got != want || (w.Code == 204) != (want != "") {
 			t.Errorf("%s: %q, status %d", origin, got, w.Code)
 		}
