@@ -47,13 +47,14 @@ func (i *Identity) Times(setting int) int {
 	return 1
 }
 
-// Hash names the identity.
+// Hash names the identity, also one that was written and read: bytes that are not UTF-8, as the
+// chat template of a model may have, are written as U+FFFD escaped and encoded again unescaped.
 func (i Identity) Hash() string {
 	b, err := json.Marshal(i)
 	if err != nil {
 		panic("trial: Identity: " + err.Error()) // maps of strings always encode
 	}
-	sum := sha256.Sum256(b)
+	sum := sha256.Sum256(bytes.ReplaceAll(b, []byte(`\ufffd`), []byte("\uFFFD")))
 	return hex.EncodeToString(sum[:])
 }
 

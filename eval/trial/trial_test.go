@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -657,5 +658,21 @@ func TestReadAuditNamesTheFile(t *testing.T) {
 	}
 	if _, err := ReadAudit(dir, 0, "dense"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("error %v, want one that names %s and line 2", err, path)
+	}
+}
+
+// TestHashOutlivesTheManifest wants the hash of an identity from what was written of it, also
+// where a text of the model is not UTF-8.
+func TestHashOutlivesTheManifest(t *testing.T) {
+	for _, text := range []string{"plain", "\x9b\xff", "\uFFFD", `\ufffd`, "\u2028"} {
+		id := Identity{Options: map[string]string{"template": text}}
+		b, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Identity
+		if err := json.Unmarshal(b, &read); err != nil || read.Hash() != id.Hash() {
+			t.Errorf("%q: %v, hash %s, want %s", text, err, read.Hash(), id.Hash())
+		}
 	}
 }
