@@ -30,6 +30,14 @@ func TestHostileFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Mkdir(at("evil"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"passkey.jsonl", "scbench_kv.jsonl", "2needle.parquet"} {
+		if err := os.WriteFile(filepath.Join(at("evil"), name), []byte(clitest.Evil+"\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	npyFile := save(t, randomArray(1, 2, 8, 4))
 	run := func(more ...string) []string {
 		return append([]string{"eval", "niah", "-m", runs, "--lengths", "900", "--depths", "1", "--haystack", at("text"), "--max-new-tokens", "2"}, more...)
@@ -81,6 +89,13 @@ func TestHostileFiles(t *testing.T) {
 		{args: []string{"eval", "ruler", "-m", runs, "-o", at("ruler"), "--data", none}, code: console.ExitFailure},
 		{args: []string{"eval", "longbench", "-m", runs, "-o", at("lb"), "--longbench", none, "--data", none}, code: console.ExitFailure},
 		{args: []string{"eval", "longbench2", "-m", runs, "-o", at("lb2"), "--longbench", none, "--data", none}, code: console.ExitFailure},
+		{args: []string{"eval", "infinitebench", "-m", runs, "-o", at("ib"), "--data", none, "--tasks", clitest.Evil}, code: console.ExitUsage},
+		{args: []string{"eval", "infinitebench", "-m", runs, "-o", at("ib"), "--data", at("evil"), "--tasks", "passkey"}, code: console.ExitFailure},
+		{args: []string{"eval", "kvpress-ruler", "-m", runs, "-o", at("kv"), "--data", at("text")}, code: console.ExitFailure},
+		{args: []string{"eval", "mrcr", "-m", runs, "-o", at("mrcr"), "--data", at("evil")}, code: console.ExitFailure},
+		{args: []string{"eval", "scbench", "-m", runs, "-o", at("sc"), "--data", at("evil"), "--tasks", "scbench_kv"}, code: console.ExitFailure},
+		{args: []string{"eval", "recite", "-m", runs, "-o", at("recite"), "--lines", clitest.Evil}, code: console.ExitUsage},
+		{args: []string{"eval", "recite", "-v", "-m", runs, "-o", at("recite"), "--lines", "2", "-n", "1"}},
 		{args: []string{"eval", "paper", clitest.Evil, "-m", runs, "-o", at("paper")}, code: console.ExitUsage},
 		{args: []string{"eval", "paper", "sketchwalk-ruler", "-m", runs, "-o", at("paper"), "--dry-run"}},
 		{args: []string{"eval", "ruler-data", "-m", runs, "-o", at("data"), "--lengths", "1024", "--samples", "1", "--tasks", "niah_single_1"}},

@@ -11,7 +11,7 @@ import (
 
 // packagePrefix matches the name of a package of this module before what it
 // says, at the beginning of an error or of a wrapped one.
-var packagePrefix = regexp.MustCompile(`(^|: )((?:chat|cpu|cuda|device|engine|eval|fusion|grammar|jsonl|kernel|kvcache|lineedit|longbench|metric|model|needle|npy|openai|page|preset|punkt|quote|rng|ruler|sampling|serve|sparse|tokenizer|trial|weights): )+`)
+var packagePrefix = regexp.MustCompile(`(^|: )((?:chat|cpu|cuda|device|engine|eval|fusion|grammar|jsonl|kernel|kvcache|lineedit|longbench|metric|model|needle|npy|openai|page|paper|preset|published|punkt|quote|recite|rng|ruler|sampling|serve|sparse|table|tokenizer|trial|weights): )+`)
 
 // Message is one line for people: without names of packages, and with "; "
 // between errors that happened together. What a file's name or contents would tell
