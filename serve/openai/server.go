@@ -65,7 +65,9 @@ func New(c Config) *Server {
 	c.BodyTime, c.Patience = cmp.Or(c.BodyTime, BodyTime), cmp.Or(c.Patience, Patience)
 	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
 		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*grammar.Constraint{}, literals: map[string][]int32{}}}
-	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
+	get := func(e endpoint) map[string]endpoint {
+		return map[string]endpoint{http.MethodGet: e, http.MethodHead: e}
+	}
 	post := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodPost: e} }
 	s.routes = map[string]map[string]endpoint{
 		"/v1/completions":      post(s.completions),

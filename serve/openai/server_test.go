@@ -121,6 +121,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %d %s", body, status, answer)
 		}
 	}
+	if status, body := s.ask("HEAD", "/health", ""); status != 200 { // net/http leaves the body out
+		t.Error(status, body)
+	}
 	if status, body := s.ask("GET", "/v1/completions", ""); status != 405 {
 		t.Error(status, body)
 	}
