@@ -260,11 +260,11 @@ class Rows:
         answer, text = np.flatnonzero(what > 1), np.flatnonzero(what == 1)
         if len(answer) > LOSSES - 256:
             answer = self.rng.choice(answer, LOSSES - 256, replace=False)
-        text = self.rng.choice(text, LOSSES - len(answer), replace=False)
+        text = self.rng.choice(text, min(LOSSES - len(answer), len(text)), replace=False)
         at = np.sort(np.concatenate([answer, text]))
         weight = np.select([what[at] == 3, what[at] == 2], [ITEM, 1.0], 0.0)
         weight /= weight.sum()
-        weight[what[at] == 1] = TEXT / len(text)
+        weight[what[at] == 1] = TEXT / max(1, len(text))
         row, slot = np.nonzero(choices[:, :, 0] != 0xFFFF)
         flat = row * length + choices[row, slot, 0] - 1
         found = np.searchsorted(at, flat)

@@ -41,7 +41,7 @@ func (r *report) parts() []part {
 			{What: "Ctrl-C in a prefill", Unit: "ms", Aim: atMost(200)}, {What: "end of the process after it"}, {What: "device memory free again", Aim: atLeast("value", 1)},
 		}, r.interrupt},
 		{"sparse decode", 150 * time.Second, sparseDecodeRows(), r.sparseDecode},
-		{sparseSteps, 280 * time.Second, r.sparseStepRows(), r.sparseSteps},
+		{sparseSteps, 400 * time.Second, r.sparseStepRows(), r.sparseSteps},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},
 		{everyMethod, 330 * time.Second, r.methodRows(), r.methods},
 		{served, 200 * time.Second, r.serveRows(), r.serve},

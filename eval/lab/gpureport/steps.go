@@ -24,8 +24,8 @@ const (
 	q4MS    = 1.0
 )
 
-// stepSettings are in groups, each a run of gollm bench, so that one that fails costs
-// only the rows of its group. A small report has the first of each.
+// stepSettings are in groups, each with runs of gollm bench of its own, so that one that fails
+// costs only the rows of its group. A small report has the first of each.
 func (r *report) stepSettings() [][]stepSetting {
 	all := [][]stepSetting{
 		{
@@ -33,12 +33,15 @@ func (r *report) stepSettings() [][]stepSetting {
 			{attn: sketch, times: 2.5},
 			{attn: santa},
 			{attn: "santa(samples=128,exec=flash)"},
+		}, {
 			{attn: "quest(budget=0.1)"},
 			{attn: "quest(budget=0.1,share=group)", times: 4},
-			{attn: "doublesparsity(file=%s/channels.npy,k=0.1)", times: 4},
-			{attn: "hashattention(dir=%s,k=0.1)", times: 4},
 			{attn: "random(k=0.1)"},
 			{attn: "random(k=0.1,share=group)", times: 4},
+		}, {
+			{attn: "doublesparsity(file=%s/channels.npy,k=0.1)", times: 4},
+		}, {
+			{attn: "hashattention(dir=%s,k=0.1)", times: 4},
 		}, {
 			{attn: "topk(k=0.1)", selectMS: exactMS},
 			{attn: "topk(k=0.1,index=q8)"},
@@ -53,6 +56,7 @@ func (r *report) stepSettings() [][]stepSetting {
 			{attn: "cis(k=0.1,share=group,index=q4)", times: 3, selectMS: q4MS},
 			{attn: "cpe(k=0.1,share=group)", times: 1.3, selectMS: exactMS},
 			{attn: "cpe(k=0.1,share=group,index=q4)", times: 3, selectMS: q4MS},
+		}, {
 			{attn: "vattention", selectMS: exactMS},
 			{attn: "vattention(index=q4)", selectMS: q4MS},
 			{attn: "vattention(share=group)", times: 1.3, selectMS: exactMS},
@@ -105,7 +109,8 @@ func (r *report) sparseStepRows() []*row {
 	return rows
 }
 
-// sparseSteps measures them. A group that fails leaves its rows unmeasured.
+// sparseSteps measures them, then densities: those take a pass of their own, in which every list
+// is counted. A group that fails leaves its rows unmeasured.
 func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
 	m := modelSpec{"llama-3.1-8b", "q8_0", 0, false}
 	var files string
@@ -113,6 +118,7 @@ func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
 	if !r.small {
 		files, filesErr = r.methodFiles(ctx, m)
 	}
+	var densities []func()
 	for _, group := range r.stepSettings() {
 		n := len(group) * len(stepLengths)
 		for _, s := range group {
@@ -134,9 +140,35 @@ func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
 					w.Unmeasured = err.Error()
 				}
 			}
+			continue
 		}
+		densities = append(densities, func() { r.stepDensities(ctx, m, group, settings, own) })
+	}
+	for _, measure := range densities {
+		measure()
 	}
 	return ctx.Err()
+}
+
+// stepDensities puts the density of each setting behind 32k tokens into the rows of its steps,
+// which keep none where it cannot be counted.
+func (r *report) stepDensities(ctx context.Context, m modelSpec, group []stepSetting, settings []string, rows []*row) {
+	args := []string{"--steps", "1", "--reps", "1", "--prefill", "0", "--decode", r.length(32), "--attn", "dense"}
+	for _, attn := range settings {
+		args = append(args, "--attn", attn)
+	}
+	b, err := r.bench(ctx, m, args...)
+	for i, s := range group {
+		for range stepLengths {
+			if err != nil {
+				rows[0].Note += "; density not counted"
+			} else {
+				rows[0].Density = b.Rows[1+i].Density
+			}
+			rows = rows[1:]
+		}
+		rows = rows[count(s.times > 0)+count(s.selectMS > 0):]
+	}
 }
 
 // count is 1 for true.
@@ -162,7 +194,7 @@ func (r *report) stepGroup(ctx context.Context, m modelSpec, group []stepSetting
 		if r.small {
 			sequences = min(batch, 2)
 		}
-		args := append(r.once(), "--prefill", "0", "--decode", strings.Join(depths, ","), "--batch", fmt.Sprint(sequences), "--attn", "dense")
+		args := append(r.once(), "--prefill", "0", "--decode", strings.Join(depths, ","), "--batch", fmt.Sprint(sequences), "--density=false", "--attn", "dense")
 		for _, attn := range settings {
 			args = append(args, "--attn", attn)
 		}
@@ -200,7 +232,6 @@ func (r *report) stepGroup(ctx context.Context, m modelSpec, group []stepSetting
 // step fills a row with a whole step beside dense.
 func (w *row) step(dense, own benchRow) {
 	w.set(own.TokS/dense.TokS, "times")
-	w.Density = own.Density
 	if own.both() > 0 {
 		w.Share, w.Of = own.LimitMS/own.both(), "its own limit"
 	}

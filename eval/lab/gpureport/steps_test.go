@@ -16,10 +16,14 @@ func TestSparseSteps(t *testing.T) {
 	r.bin.gollm = filepath.Join(dir, "gollm")
 	// Dense and a setting behind few tokens, behind 32k and behind 128k.
 	script := `#!/bin/sh
-case "$*" in *magicpig*) echo "gollm: no room" >&2; exit 1 ;; esac
+case "$*" in
+*magicpig*) echo "gollm: no room" >&2; exit 1 ;;
+*--density=false*) ;;
+*) echo '{"rows": [{"tok_s": 500}, {"tok_s": 600, "density": 0.3}]}'; exit ;;
+esac
 echo '{"rows": [{"tok_s": 1000, "attend_ms": 0.5}, {"tok_s": 900},
- {"tok_s": 500, "attend_ms": 1}, {"tok_s": 600, "select_ms": 0.5, "attend_ms": 0.25, "attention_floor_ms": 0.15, "density": 0.1},
- {"tok_s": 200, "attend_ms": 4.5}, {"tok_s": 400, "select_ms": 1.5, "attend_ms": 0.5, "attention_floor_ms": 0.5, "density": 0.2}]}'
+ {"tok_s": 500, "attend_ms": 1}, {"tok_s": 600, "select_ms": 0.5, "attend_ms": 0.25, "attention_floor_ms": 0.15},
+ {"tok_s": 200, "attend_ms": 4.5}, {"tok_s": 400, "select_ms": 1.5, "attend_ms": 0.5, "attention_floor_ms": 0.5}]}'
 `
 	if err := os.WriteFile(r.bin.gollm, []byte(script), 0o777); err != nil {
 		t.Fatal(err)
@@ -33,10 +37,10 @@ echo '{"rows": [{"tok_s": 1000, "attend_ms": 0.5}, {"tok_s": 900},
 		t.Fatal(err)
 	}
 	want := map[string]struct{ value, density float64 }{
-		"topk(k=0.1) step behind 32k":                {1.2, 0.1}, // of one sequence and of 16
-		"topk(k=0.1) step behind 128k":               {2, 0.2},
+		"topk(k=0.1) step behind 32k":                {1.2, 0.3}, // of one sequence and of 16
+		"topk(k=0.1) step behind 128k":               {2, 0.3},
 		"topk(k=0.1) selection behind 128k":          {1.5, 0},
-		"cis(k=0.1) attention of a step behind 128k": {(4 + 0.5) / (1.5 + 0.5), 0.2}, // 5 ms beside 1, 2.5 beside 1
+		"cis(k=0.1) attention of a step behind 128k": {(4 + 0.5) / (1.5 + 0.5), 0}, // 5 ms beside 1, 2.5 beside 1
 	}
 	seen := map[string]bool{}
 	for _, w := range rows {
