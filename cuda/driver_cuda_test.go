@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"gorgonia.org/cu"
 
 	"github.com/gollm/gollm/cuda/kernels"
@@ -302,12 +303,28 @@ func TestKernelSizes(t *testing.T) {
 	t.Errorf("the kernels have other sizes than cuda/%s says: cp build/cuda/sizes.txt cuda/%s", kept, kept)
 }
 
+// decompressed is a part of a fat binary that has so many bytes.
+func decompressed(t *testing.T, part []byte, size uint64) []byte {
+	t.Helper()
+	d, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	whole, err := d.DecodeAll(part, nil)
+	if err != nil || uint64(len(whole)) != size {
+		t.Fatalf("a part of the fat binary has %d bytes, want %d: %v", len(whole), size, err)
+	}
+	return whole
+}
+
 // sizeColumns are the columns of sizes.txt by the compute capability of code.
 var sizeColumns = map[uint32]int{80: 0, 89: 1, 90: 2}
 
 // kernelSizes is what sizes.txt has of a fat binary: behind a header of 16 bytes are parts,
 // each with a header that tells its kind, its own length and that of what follows, and what
-// GPU it is for. Machine code is ELF, and is not compressed.
+// GPU it is for. Machine code is ELF; nvcc compresses what is longer than some ten megabytes
+// with zstd, and the header then has the lengths before and after.
 func kernelSizes(t *testing.T, image []byte) string {
 	t.Helper()
 	const head, machine = 16, 2
@@ -316,7 +333,11 @@ func kernelSizes(t *testing.T, image []byte) string {
 		kind, header, size := binary.LittleEndian.Uint16(rest), binary.LittleEndian.Uint32(rest[4:]), binary.LittleEndian.Uint64(rest[8:])
 		column, known := sizeColumns[binary.LittleEndian.Uint32(rest[28:])]
 		if kind == machine && known {
-			code, err := elf.NewFile(bytes.NewReader(rest[header : uint64(header)+size]))
+			part := rest[header : uint64(header)+size]
+			if whole := binary.LittleEndian.Uint64(rest[56:]); whole > 0 {
+				part = decompressed(t, part[:binary.LittleEndian.Uint32(rest[16:])], whole)
+			}
+			code, err := elf.NewFile(bytes.NewReader(part))
 			if err != nil {
 				t.Fatal(err)
 			}
