@@ -230,7 +230,7 @@ func TestWhatIsCut(t *testing.T) {
 	}{
 		{console.ExitFailure, "2 of 2 questions were left out, whose prompts have more than 20 tokens", on(rulerModel, "mrcr", "mrcr", "x", "--tasks", "2needle", "--max-length", "20", "--dry-run")},
 		{console.ExitFailure, "cannot be cut", on(rulerModel, "mrcr", "mrcr", "x", "--truncate", "middle", "--max-length", "20", "--dry-run")},
-		{console.ExitUsage, "--tasks: published: MRCR has no data set", on(rulerModel, "mrcr", "mrcr", "x", "--tasks", "3needle")},
+		{console.ExitUsage, "--tasks: MRCR has no data set", on(rulerModel, "mrcr", "mrcr", "x", "--tasks", "3needle")},
 		{console.ExitUsage, "--mode x, want multi-turn or multi-request", on(rulerModel, "scbench", "scbench", "x", "--mode", "x")},
 		{console.ExitUsage, "no data: --data", []string{"eval", "mrcr", "-m", rulerModel, "-o", "x"}},
 		{console.ExitUsage, "--truncate skip", []string{"eval", "longbench", "-m", rulerModel, "-o", "x", "--longbench", "x", "--data", "x", "--truncate", "skip"}},
