@@ -19,7 +19,7 @@ import (
 // panics on some files that are damaged; that is an error of the file.
 func Parquet(name string, file io.ReaderAt, size int64) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		in, err := openParquet(file, size)
+		in, form, err := openParquet(file, size)
 		if err != nil {
 			yield(Row{}, fmt.Errorf("%s is no Parquet file that can be read: %w", name, err))
 			return
@@ -28,7 +28,7 @@ func Parquet(name string, file io.ReaderAt, size int64) iter.Seq2[Row, error] {
 		var object bytes.Buffer
 		for number := 0; ; number++ {
 			at := fmt.Sprintf("%s: row %d", name, number)
-			row, err := nextRow(in)
+			row, err := nextRow(in, form)
 			if err == io.EOF {
 				return
 			}
@@ -48,27 +48,33 @@ func Parquet(name string, file io.ReaderAt, size int64) iter.Seq2[Row, error] {
 }
 
 // openParquet reads the schema of a file.
-func openParquet(file io.ReaderAt, size int64) (in *parquet.GenericReader[any], err error) {
+func openParquet(file io.ReaderAt, size int64) (in *parquet.GenericReader[any], form shape, err error) {
 	defer damaged(&err)
 	f, err := parquet.OpenFile(file, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return parquet.NewGenericReader[any](f), nil
+	if form, err = shapeOf(f.Schema()); err != nil {
+		return nil, nil, err
+	}
+	return parquet.NewGenericReader[any](f), form, nil
 }
 
 // nextRow reads a row; its error is io.EOF behind the last.
-func nextRow(in *parquet.GenericReader[any]) (row any, err error) {
+func nextRow(in *parquet.GenericReader[any], form shape) (row any, err error) {
 	defer damaged(&err)
-	var rows [1]any
-	n, err := in.Read(rows[:])
-	if n == 1 {
-		return rows[0], nil
+	var rows [1]parquet.Row
+	n, err := in.ReadRows(rows[:])
+	if n == 0 {
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
 	}
-	if err == nil {
-		err = io.ErrUnexpectedEOF
+	if err := form.check(rows[0]); err != nil {
+		return nil, fmt.Errorf("the file is damaged: %w", err)
 	}
-	return nil, err
+	return row, in.Schema().Reconstruct(&row, rows[0])
 }
 
 // damaged makes an error of a panic.
