@@ -39,13 +39,16 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 	if !o.fits("ReuseSelection", 12*slots*heads*parts) {
 		return
 	}
-	name, pipeline := "reuse_selection", 0
+	entries := 4*heads/kvHeads*dim + 4*groups/kvHeads*(1+3*r.Cache.Block)
+	name, shared := "reuse_selection", 8*pages+entries
 	if !r.Keys.Absent() { // for every head, also of groups that reuse
 		o.mirrorScores(&device.Score{Rule: device.MirrorScores, Dst: r.Scores, Q: r.Q, Keys: r.Keys, KV: r.KV, Plan: r.Plan})
 	} else if fast, ok := o.keysKernel(reuseKernels, r.Q, r.KV); ok {
-		name, pipeline = fast, keysShared(dim)
+		// A pipeline of keys beside the entries of a head group may be more than a GPU has.
+		if room := max(keysShared(dim), 8*pages) + entries; room <= o.room(fast) {
+			name, shared = fast, room
+		}
 	}
-	shared := max(pipeline, 8*pages) + 4*heads/kvHeads*dim + 4*groups/kvHeads*(1+3*r.Cache.Block)
 	if limit := o.room(name); shared > limit {
 		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of shared memory, there are %d", shared, limit))
 		return
