@@ -24,6 +24,8 @@ func (o *ops) attention(c *device.Attend) {
 	switch {
 	case perSlot >= flashRows && suitsFlash(c):
 		o.flash(c)
+	case perSlot > 1 && suitsFlash(c):
+		o.flashFew(c)
 	case perSlot == 1 && o.decode(c):
 	default:
 		o.attend(c)
@@ -140,7 +142,13 @@ func (o *ops) attend(c *device.Attend) {
 	o.launch("attend").tensor(c.Dst).tensor(c.Q).work(0).int(heads, splits).pages(c.KV, perSlot).plan(c.Plan).
 		run(blocks{rows, heads, splits}, 128)
 	if splits > 1 {
-		o.launch("attend_merge").tensor(c.Dst).work(0).int(heads, splits).bool(c.Plan.Mixture).pages(c.KV, perSlot).
-			run(blocks{rows, heads, 1}, 128)
+		o.attendMerge(c, splits)
 	}
+}
+
+// attendMerge merges the splits of attend or flash_rows in the workspace.
+func (o *ops) attendMerge(c *device.Attend, splits int) {
+	rows, heads := c.Q.Dim(0), c.Q.Dim(1)
+	o.launch("attend_merge").tensor(c.Dst).work(0).int(heads, splits).bool(c.Plan.Mixture).pages(c.KV, device.RowsPerSlot("Attend", rows, c.KV)).
+		run(blocks{rows, heads, 1}, 128)
 }

@@ -4,14 +4,15 @@ package cuda
 
 import "github.com/gollm/gollm/device"
 
-// flashRows is the least rows per slot for FlashAttention with f16 operands.
+// flashRows is the minimum number of rows per slot for FlashAttention with f16 operands; fewer
+// have the precision of f32.
 const flashRows = 256
 
-// flashKernels are its kernels by head dimension: mma for any GPU, and for compute capability
+// flashKernels are its kernels by head dimension: rows for few rows and mma for many on any GPU, and for compute capability
 // 9.0 wgmma with one and with two consumer warpgroups per block.
-var flashKernels = map[int]struct{ mma, wgmma1, wgmma2 string }{
-	64:  {"flash_64", "flash_wgmma_1wg_64", "flash_wgmma_64"},
-	128: {"flash_128", "flash_wgmma_1wg_128", "flash_wgmma_128"},
+var flashKernels = map[int]struct{ rows, mma, wgmma1, wgmma2 string }{
+	64:  {"flash_rows_64", "flash_64", "flash_wgmma_1wg_64", "flash_wgmma_64"},
+	128: {"flash_rows_128", "flash_128", "flash_wgmma_1wg_128", "flash_wgmma_128"},
 }
 
 // suitsFlash reports whether they take a call: a block has a page of rows, which must share a
@@ -36,9 +37,28 @@ func (o *ops) flash(c *device.Attend) {
 // flashMMA is flash by mma.sync.
 func (o *ops) flashMMA(c *device.Attend) {
 	rows, heads, dim := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
-	stage := 2*2*device.PageLen*(dim+8) + device.PageLen*(4+4) // of flash.cu, double-buffered
 	o.launch(flashKernels[dim].mma).tensor(c.Dst).tensor(c.Q).int(heads).bool(false).pages(c.KV, rows).plan(c.Plan).
-		runShared(blocks{tailBlocks(rows), heads, 1}, 128, 2*stage)
+		runShared(blocks{tailBlocks(rows), heads, 1}, 128, flashStages(dim))
+}
+
+// flashStages is the shared memory of flash.cu: two stages of K, V, positions and biases.
+func flashStages(dim int) int { return 2 * (2*2*device.PageLen*(dim+8) + device.PageLen*(4+4)) }
+
+// flashRowsBlocks is the blocks per multiprocessor that flash_rows splits the past for: its
+// registers allow two at a time.
+const flashRowsBlocks = 2
+
+// flashFew attends with few rows of one slot on tensor cores, split-K.
+func (o *ops) flashFew(c *device.Attend) {
+	rows, heads, dim := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
+	tiles := tailBlocks(rows)
+	splits := ceil(flashRowsBlocks*o.d.drv.multiprocessors(), tiles*heads)
+	splits = max(1, min(splits, maxSplits, c.KV.Pages.Dim(1), workspaceSize/4/max(rows*heads*(dim+2), 1)))
+	o.launch(flashKernels[dim].rows).tensor(c.Dst).tensor(c.Q).int(heads).bool(false).pages(c.KV, rows).plan(c.Plan).work(0).int(splits).
+		runShared(blocks{tiles, heads, splits}, 128, flashStages(dim))
+	if splits > 1 {
+		o.attendMerge(c, splits)
+	}
 }
 
 // flashWGMMA is flash by wgmma. Two warpgroups share the tiles of K and V where two heads of a

@@ -190,11 +190,7 @@ func (b *bench) measure(ctx context.Context, url string, clients, round int) (f 
 
 // one asks for an answer to random tokens, which no cache has.
 func (b *bench) one(ctx context.Context, client *http.Client, url string, rng *rand.Rand, prompt, answer int, start time.Time) (t timed, err error) {
-	ids := make([]int, prompt)
-	for i := range ids {
-		ids[i] = 3 + rng.IntN(200) // which every vocabulary has
-	}
-	a := ask{"/v1/completions", map[string]any{"prompt": ids, "max_tokens": answer, "temperature": 0, "stream_options": map[string]any{"include_usage": true}}}
+	a := ask{"/v1/completions", map[string]any{"prompt": randomIDs(rng, prompt), "max_tokens": answer, "temperature": 0, "stream_options": map[string]any{"include_usage": true}}}
 	err = a.events(ctx, client, url, true, func(e envelope) {
 		now := time.Since(start)
 		if t.first == 0 {

@@ -110,6 +110,9 @@ type envelope struct {
 	Error *struct{ Message string }
 	Usage struct {
 		Completion int `json:"completion_tokens"`
+		Prompt     struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
 	}
 }
 
