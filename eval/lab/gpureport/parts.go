@@ -44,6 +44,7 @@ func (r *report) parts() []part {
 		{sparseSteps, 400 * time.Second, r.sparseStepRows(), r.sparseSteps},
 		{"sparse prefill", 300 * time.Second, sparsePrefillRows(), r.sparsePrefill},
 		{everyMethod, 330 * time.Second, r.methodRows(), r.methods},
+		{prefixCache, 100 * time.Second, r.prefixRows(), r.prefix},
 		{served, 200 * time.Second, r.serveRows(), r.serve},
 	}
 }

@@ -222,7 +222,7 @@ func TestOnly(t *testing.T) {
 	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse steps, sparse prefill" {
 		t.Errorf("%s, %v", got, err)
 	}
-	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, families, batched decode, interrupt, every method runs, serve" {
+	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, families, batched decode, interrupt, every method runs, prefix cache, serve" {
 		t.Errorf("not asked for: %s", got)
 	}
 	for _, only := range []string{"nosuch", "suite,", "suite,decodes"} {

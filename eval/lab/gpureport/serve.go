@@ -83,32 +83,16 @@ func (r *report) serve(ctx context.Context, rows []*row) error {
 	return nil
 }
 
-// load runs load bench, which ends its server when it is interrupted.
+// load runs load bench.
 func (r *report) load(ctx context.Context, m modelSpec) ([]loadRow, error) {
-	path, err := r.model(ctx, m)
-	if err != nil {
-		return nil, err
-	}
 	var clients []string
 	for _, n := range r.clients() {
 		clients = append(clients, strconv.Itoa(n))
 	}
 	prompt, answer := r.serveTokens()
-	figures := filepath.Join(r.folder, "serve.json")
-	c := exec.CommandContext(ctx, r.bin.load, "bench", "-gollm", r.bin.gollm, "-m", path, "-clients", strings.Join(clients, ","),
-		"-prompt", strconv.Itoa(prompt), "-answer", strconv.Itoa(answer), "-args", "--device "+r.device, "-json", figures)
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	c.WaitDelay = 10 * time.Second
-	if out, err := c.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("load bench: %w: %s", err, lastLine(out))
-	}
-	text, err := os.ReadFile(figures)
-	if err != nil {
-		return nil, err
-	}
 	var b struct{ Rows []loadRow }
-	if err := json.Unmarshal(text, &b); err != nil {
-		return nil, fmt.Errorf("load bench: %w", err)
+	if err := r.loads(ctx, m, &b, "bench", "-clients", strings.Join(clients, ","), "-prompt", strconv.Itoa(prompt), "-answer", strconv.Itoa(answer)); err != nil {
+		return nil, err
 	}
 	for _, l := range b.Rows {
 		if len(l.Gollm) == 0 || !(l.Gollm[0].TokS > 0 && l.Gollm[0].Token > 0) {
@@ -116,6 +100,84 @@ func (r *report) load(ctx context.Context, m modelSpec) ([]loadRow, error) {
 		}
 	}
 	return b.Rows, nil
+}
+
+// loads runs a command of load over a model, which ends its server when it is interrupted, and
+// decodes its figures.
+func (r *report) loads(ctx context.Context, m modelSpec, figures any, command string, args ...string) error {
+	path, err := r.model(ctx, m)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(r.folder, command+".json")
+	args = append([]string{command, "-gollm", r.bin.gollm, "-m", path, "-args", "--device " + r.device, "-json", file}, args...)
+	c := exec.CommandContext(ctx, r.bin.load, args...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 10 * time.Second
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("load %s: %w: %s", command, err, lastLine(out))
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, figures); err != nil {
+		return fmt.Errorf("load %s: %w", command, err)
+	}
+	return nil
+}
+
+// prefixCache is the name of the part that asks a second question behind one document.
+const prefixCache = "prefix cache"
+
+// prefixSpecs are its attention specs, a row each, all of methods whose prompts keep their pages.
+var prefixSpecs = []string{"dense", sketch}
+
+// document is the tokens of the document.
+func (r *report) document() int {
+	if r.small {
+		return 130
+	}
+	return 32000
+}
+
+// prefixRows are a row for each spec.
+func (r *report) prefixRows() (rows []*row) {
+	how := fmt.Sprintf("Llama-3.1-8B F16, gollm serve, a question of 60 tokens behind a document of %d, then another one: the second time to the first token over the first", r.document())
+	for _, attn := range prefixSpecs {
+		rows = append(rows, &row{What: attn + " first token of a cached document", How: how, Aim: atMost(0.1)})
+	}
+	return rows
+}
+
+// prefix measures them by load prefix.
+func (r *report) prefix(ctx context.Context, rows []*row) error {
+	var x struct {
+		Rows []struct {
+			Anew   float64 `json:"anew_ms"`
+			Again  float64 `json:"again_ms"`
+			Cached int     `json:"cached_tokens"`
+			Equal  bool    `json:"equal"`
+		} `json:"rows"`
+	}
+	err := r.loads(ctx, modelSpec{"llama-3.1-8b", "f16", 0, false}, &x, "prefix", "-document", strconv.Itoa(r.document()), "-attn", strings.Join(prefixSpecs, ";"), "-check")
+	if err != nil {
+		return err
+	}
+	if len(x.Rows) != len(rows) {
+		return fmt.Errorf("load prefix has %d rows, want %d", len(x.Rows), len(rows))
+	}
+	for i, c := range x.Rows {
+		if c.Anew <= 0 {
+			return fmt.Errorf("load prefix has no time of %s", prefixSpecs[i])
+		}
+		note := fmt.Sprintf("%s, then %s; %d tokens cached", number(c.Anew, "ms"), number(c.Again, "ms"), c.Cached)
+		if !c.Equal {
+			note += "; the answer is another one than without the cache"
+		}
+		rows[i].set(c.Again/c.Anew, "times").Note = note
+	}
+	return nil
 }
 
 // lastLine is the last line of an output.

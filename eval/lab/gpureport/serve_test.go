@@ -50,3 +50,33 @@ func TestServeRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixRows fills the rows from what load prefix says, and leaves them without figures where
+// it says nothing.
+func TestPrefixRows(t *testing.T) {
+	for _, c := range []struct{ load, why string }{
+		{`{"rows": [{"anew_ms": 1000, "again_ms": 50, "cached_tokens": 128, "equal": true}, {"anew_ms": 800, "again_ms": 100, "cached_tokens": 128, "equal": false}]}`, ""},
+		{`{"rows": [{"anew_ms": 1000, "again_ms": 50}]}`, "1 rows, want 2"},
+		{`{"rows": [{"anew_ms": 1000, "again_ms": 50}, {}]}`, "no time of sketchwalk"},
+	} {
+		done := make(chan struct{})
+		close(done)
+		r := &report{device: "cuda", small: true, folder: t.TempDir(), limit: time.Minute, start: time.Now(), made: map[string]*making{"tiny F16": {path: "model.gguf", done: done}}}
+		r.bin.load = filepath.Join(r.folder, "load")
+		script := "#!/bin/sh\nwhile [ \"$1\" != -json ]; do shift; done\ncat >\"$2\" <<'END'\n" + c.load + "\nEND\n"
+		if err := os.WriteFile(r.bin.load, []byte(script), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		rows := r.prefixRows()
+		err := r.prefix(t.Context(), rows)
+		if (err == nil) != (c.why == "") || (err != nil && !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%v, want %q", err, c.why)
+		}
+		if err != nil {
+			continue
+		}
+		if rows[0].Value != 0.05 || rows[0].state() != met || rows[1].Value != 0.125 || rows[1].state() == met || !strings.Contains(rows[1].Note, "another one") {
+			t.Errorf("%+v, %+v", rows[0], rows[1])
+		}
+	}
+}
