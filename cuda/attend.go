@@ -26,10 +26,25 @@ func (o *ops) attention(c *device.Attend) {
 		o.flash(c)
 	case perSlot > 1 && suitsFlash(c):
 		o.flashFew(c)
+	case perSlot > 1 && perSlot < flashRows && o.listsOfRows(c):
 	case perSlot == 1 && o.decode(c):
 	default:
 		o.attend(c)
 	}
+}
+
+// listsOfRows attends with few rows of a slot that have position lists of their own, if head
+// dimension and cache are those of flash_rows. Rows whose list leaves nothing out have the bits of
+// dense attention: flash_rows attends densely, and attend then does all other rows.
+func (o *ops) listsOfRows(c *device.Attend) bool {
+	dense := *c
+	dense.Plan.Selected, dense.Plan.List = device.All, device.List{}
+	if c.Plan.Selected != device.Tokens || !suitsFlash(&dense) || c.Plan.Mixture {
+		return false
+	}
+	o.flashFew(&dense)
+	o.attendAll(c, true)
+	return true
 }
 
 // Of the kernel decode: see decode.cuh.
@@ -133,13 +148,16 @@ func (o *ops) decodeWhole(c *device.Attend) {
 }
 
 // attend attends for any plan and shape, in f32 on CUDA cores.
-func (o *ops) attend(c *device.Attend) {
+func (o *ops) attend(c *device.Attend) { o.attendAll(c, false) }
+
+// attendAll is attend, and with keepWhole leaves rows alone whose list leaves nothing out.
+func (o *ops) attendAll(c *device.Attend, keepWhole bool) {
 	rows, heads, dim := c.Q.Dim(0), c.Q.Dim(1), c.Q.Dim(2)
 	perSlot, splits := device.RowsPerSlot("Attend", rows, c.KV), 1
 	if perSlot == 1 {
 		splits = max(1, min(maxSplits, workspaceSize/4/max(rows*heads*(dim+2), 1)))
 	}
-	o.launch("attend").tensor(c.Dst).tensor(c.Q).work(0).int(heads, splits).pages(c.KV, perSlot).plan(c.Plan).
+	o.launch("attend").tensor(c.Dst).tensor(c.Q).work(0).int(heads, splits).bool(keepWhole).pages(c.KV, perSlot).plan(c.Plan).
 		run(blocks{rows, heads, splits}, 128)
 	if splits > 1 {
 		o.attendMerge(c, splits)

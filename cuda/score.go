@@ -171,7 +171,7 @@ func (o *ops) signScores(c *device.Score) {
 	if !o.fits(op, 4*rows*heads*words) {
 		return
 	}
-	o.signs(o.launch("key_signs").work(0), c.Q, c.Net, c.KV, false)
+	o.signs(func(name string) *launch { return o.launch(name).work(0) }, c.Q, c.Net, c.KV, false)
 	o.launch("sign_scores").tensor(c.Dst).work(0).tensor(c.Keys).int(heads, c.Keys.Dim(1), c.Dst.Dim(2), words, c.Net.Bits()).
 		pages(c.KV, device.RowsPerSlot(op, rows, c.KV)).plan(c.Plan).
 		runShared(o.keyParts(rows, c.Keys.Dim(1), c.KV.Pages.Dim(1), labelPositions/device.PageLen), 256, 4*labelHeads*ceil(words, 4)*4)

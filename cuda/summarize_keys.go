@@ -31,17 +31,25 @@ func (o *ops) channels(name string, labels, x device.Tensor, c device.Channels, 
 
 // keySigns stores the sign bits that a network makes of the rows' keys.
 func (o *ops) keySigns(c *device.Summarize) {
-	o.signs(o.launch("key_signs").tensor(c.Dst), c.X, c.Net, c.KV, true)
+	o.signs(func(name string) *launch { return o.launch(name).tensor(c.Dst) }, c.X, c.Net, c.KV, true)
 }
 
-// netRows is the vectors per block of the kernel key_signs.
-const netRows = 8
+// netRows is the vectors per block of the kernel key_signs; up to fewRows vectors take row_signs,
+// which reads the weights anew for each.
+const (
+	netRows = 8
+	fewRows = 4
+)
 
-// signs launches a network over x; the launch has the address of the signs, which are stored
-// beside the pages or not.
-func (o *ops) signs(c *launch, x device.Tensor, n device.Net, kv device.KV, stored bool) {
+// signs launches a network over x; begin starts the launch of a kernel with the address of the
+// signs, which are stored beside the pages or not.
+func (o *ops) signs(begin func(name string) *launch, x device.Tensor, n device.Net, kv device.KV, stored bool) {
 	rows, groups, widest := x.Dim(0), n.Weight[0].Dim(0), x.Dim(2)
-	c.tensor(x)
+	name, each := "key_signs", netRows
+	if rows <= fewRows {
+		name, each = "row_signs", 1
+	}
+	c := begin(name).tensor(x)
 	for _, t := range n.Weight {
 		c.tensor(t)
 	}
@@ -58,7 +66,7 @@ func (o *ops) signs(c *launch, x device.Tensor, n device.Net, kv device.KV, stor
 	}
 	c.int(n.Layers(), groups).bool(n.Relu).int(n.Words(), widest, rows, x.Dim(1)).bool(stored).
 		pages(kv, device.RowsPerSlot("signs", rows, kv)).
-		runShared(blocks{ceil(rows, netRows), groups, 1}, 256, 4*2*netRows*widest)
+		runShared(blocks{ceil(rows, each), groups, 1}, 256, 4*2*each*widest)
 }
 
 // keyHashes makes the LSH codes of positions that have none.

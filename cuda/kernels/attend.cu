@@ -214,6 +214,7 @@ struct AttendArgs {
 	const float* q;  // [rows, heads, dim]
 	float* parts;    // [rows, heads, splits, dim + 2]: split-K partial results and their states; unused if splits is 1
 	i64 heads, splits;
+	i64 keep_whole;  // rows whose list leaves nothing out have their result in dst
 	PagedKV g;
 	Plan plan;
 };
@@ -380,7 +381,10 @@ KERNEL(attend, AttendArgs, ATTEND_WARPS * WARP) {
 	RowState r = {a, plan, at, h * (int)a.g.heads / (int)a.heads, q, p + warp() * PAGE, where + warp() * PAGE, {EMPTY_MAX, 0}, {}};
 	for (int u = 0; u < MAX_DIM / WARP; u++) r.acc[u] = 0;
 	Entries e = entries(a.plan.list, a.g, at, h, (int)a.heads);
-	if (selects_all(plan, e, at.p)) plan.selected = SELECTED_ALL;
+	if (selects_all(plan, e, at.p)) {
+		if (a.keep_whole) return;
+		plan.selected = SELECTED_ALL;
+	}
 	FixedPages edges = fixed_pages(plan, at.p);
 	int pages = at.p / PAGE + 1, each = tiles_per_split(pages, (int)a.splits);
 	int end = min_of((split + 1) * each, pages);

@@ -137,12 +137,12 @@ __device__ __forceinline__ void add_tile(RowFragments<DIM, PARTS>& r, const KVSt
 
 // load_rows loads the queries of a lane's rows p, those from lo to last, scaled for scores in base 2.
 template <int DIM, int PARTS>
-__device__ __forceinline__ void load_rows(RowFragments<DIM, PARTS>& r, const FlashArgs& a, const int (&p)[2], int first, int lo, int last) {
+__device__ __forceinline__ void load_rows(RowFragments<DIM, PARTS>& r, const FlashArgs& a, const Plan& plan, const int (&p)[2], int first, int lo, int last) {
 	float unit = 1.4426950408889634f / sqrtf((float)DIM);
 #pragma unroll
 	for (int u = 0; u < 2; u++) {
 		r.s[u] = {EMPTY_MAX, 0};
-		r.mask[u] = row_mask(a.plan, p[u]);
+		r.mask[u] = row_mask(plan, p[u]);
 		bool there = p[u] >= lo && p[u] <= last;
 		const float* q = a.q + ((i64)(there ? p[u] - first : 0) * a.heads + blockIdx.y) * DIM + lane() % 4 * 2;
 #pragma unroll
@@ -188,15 +188,20 @@ __device__ __forceinline__ void flash(const FlashArgs& a, int splits, float* par
 	if (lo > last) return;
 	int kv_head = h * (int)a.g.heads / (int)a.heads;
 	RowPosition at = {0, first, lo};
-	Tiles w = tiles_of(a.plan, entries(a.plan.list, a.g, at, h, (int)a.heads), lo, last);
+	Plan plan = a.plan;
+	Entries e = entries(plan.list, a.g, at, h, (int)a.heads);
+	// Few rows promise the bits of dense attention where a list leaves nothing out. Without a span,
+	// what it has for the last row it has for all.
+	if (PARTS == 2 && plan.span.back == 0 && plan.span.drop == 0 && selects_all(plan, e, last)) plan.selected = SELECTED_ALL;
+	Tiles w = tiles_of(plan, e, lo, last);
 	int each = (w.all + splits - 1) / splits, from = blockIdx.z * each, end = min_of(from + each, w.all);
 	if (from < end) load_tile_async<DIM>(a, w, stages[from % 2], from, kv_head, last);
 	RowFragments<DIM, PARTS> r;
 	int p[2] = {tile * FLASH_ROWS + warp() * 16 + lane() / 4, tile * FLASH_ROWS + warp() * 16 + lane() / 4 + 8};
-	load_rows(r, a, p, first, lo, last);
+	load_rows(r, a, plan, p, first, lo, last);
 
-	const Span& span = a.plan.span;
-	bool dense = a.plan.selected == SELECTED_ALL && span.back == 0 && span.drop == 0;
+	const Span& span = plan.span;
+	bool dense = plan.selected == SELECTED_ALL && span.back == 0 && span.drop == 0;
 	for (int t = from; t < end; t++) {
 		if (t + 1 < end)
 			load_tile_async<DIM>(a, w, stages[(t + 1) % 2], t + 1, kv_head, last);

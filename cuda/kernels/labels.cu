@@ -138,42 +138,60 @@ struct SignArgs {
 	PagedKV g;
 };
 
-// key_signs (summarize for keys, score for queries): bit i of word w = (output 32·w + i > 0). Grid:
-// (NET_ROWS rows, head group). One warp per output of a layer, for all rows, so that each weight
-// is read once for NET_ROWS rows; activations alternate between two buffers in dynamic shared
-// memory. Bound by reading the weights.
-KERNEL(key_signs, SignArgs, 256) {
-	DYNAMIC_SHARED(float, x);  // [2, NET_ROWS, widest]
-	int head_group = blockIdx.y, first = blockIdx.x * NET_ROWS, dim = (int)a.g.dim, widest = (int)a.net.widest;
-	int n = min_of(NET_ROWS, (int)a.rows - first), head = head_group * (int)a.heads / (int)a.net.head_groups;
-	float* y = x + NET_ROWS * widest;
-	for (int i = threadIdx.x; i < NET_ROWS * dim; i += blockDim.x) {
+// net_layer computes layer l of the network of a head group for ROWS vectors x of `in` elements:
+// y = act(W·x + b). A warp takes OUTS outputs at a time, whose weights are in flight together, each
+// read once for all vectors.
+template <int ROWS, int OUTS>
+__device__ __forceinline__ void net_layer(const Net& net, int l, int head_group, int in, const float* x, float* y) {
+	int out = (int)net.out[l], widest = (int)net.widest;
+	const float *weight = net.weight[l] + (i64)head_group * out * in, *bias = net.bias[l] + (i64)head_group * out;
+	for (int j = warp() * OUTS; j < out; j += blockDim.x / WARP * OUTS) {
+		float sum[OUTS][ROWS] = {};
+#pragma unroll 4
+		for (int i = lane(); i < in; i += WARP) {
+			float w[OUTS];
+#pragma unroll
+			for (int u = 0; u < OUTS; u++) w[u] = weight[(i64)min_of(j + u, out - 1) * in + i];
+#pragma unroll
+			for (int u = 0; u < OUTS; u++) {
+#pragma unroll
+				for (int r = 0; r < ROWS; r++) sum[u][r] += w[u] * x[r * widest + i];
+			}
+		}
+#pragma unroll
+		for (int u = 0; u < OUTS; u++) {
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				float v = reduce_warp(sum[u][r], Plus());
+				if (lane() != 0 || j + u >= out) continue;
+				v += bias[j + u];
+				if (l < net.layers - 1) v = net.relu ? max_of(v, 0.0f) : (float)((double)v / (1 + exp(-(double)v)));
+				y[r * widest + j + u] = v;
+			}
+		}
+	}
+}
+
+// signs_of makes the sign bits of a block's vectors: bit i of word w = (output 32·w + i > 0).
+// Activations alternate between two buffers in dynamic shared memory.
+template <int ROWS, int OUTS>
+__device__ __forceinline__ void signs_of(const SignArgs& a) {
+	DYNAMIC_SHARED(float, x);  // [2, ROWS, widest]
+	int head_group = blockIdx.y, first = blockIdx.x * ROWS, dim = (int)a.g.dim, widest = (int)a.net.widest;
+	int n = min_of(ROWS, (int)a.rows - first), head = head_group * (int)a.heads / (int)a.net.head_groups;
+	float* y = x + ROWS * widest;
+	for (int i = threadIdx.x; i < ROWS * dim; i += blockDim.x) {
 		int r = i / dim;
 		x[r * widest + i % dim] = r < n ? a.x[((i64)(first + r) * a.heads + head) * dim + i % dim] : 0;
 	}
 	int in = dim;
 	for (int l = 0; l < a.net.layers; l++) {
-		int out = (int)a.net.out[l];
 		__syncthreads();
-		for (int j = warp(); j < out; j += blockDim.x / WARP) {
-			const float* w = a.net.weight[l] + ((i64)head_group * out + j) * in;
-			float sum[NET_ROWS] = {};
-			for (int i = lane(); i < in; i += WARP) {
-				float v = w[i];
-#pragma unroll
-				for (int r = 0; r < NET_ROWS; r++) sum[r] += v * x[r * widest + i];
-			}
-#pragma unroll
-			for (int r = 0; r < NET_ROWS; r++) {
-				float v = reduce_warp(sum[r], Plus()) + a.net.bias[l][(i64)head_group * out + j];
-				if (l < a.net.layers - 1) v = a.net.relu ? max_of(v, 0.0f) : (float)((double)v / (1 + exp(-(double)v)));
-				if (lane() == 0) y[r * widest + j] = v;
-			}
-		}
+		net_layer<ROWS, OUTS>(a.net, l, head_group, in, x, y);
 		float* was = x;
 		x = y;
 		y = was;
-		in = out;
+		in = (int)a.net.out[l];
 	}
 	__syncthreads();
 	for (int i = threadIdx.x; i < n * a.net.words; i += blockDim.x) {
@@ -191,6 +209,12 @@ KERNEL(key_signs, SignArgs, 256) {
 		a.signs[to * a.net.words + w] = (i32)word;
 	}
 }
+
+// key_signs and row_signs (summarize for keys, score for queries). Grid: (vectors, head group), of
+// which a block of key_signs takes NET_ROWS and one of row_signs one: few vectors wait for
+// weights and not for their arithmetic. Bound by reading the weights.
+KERNEL(key_signs, SignArgs, 256) { signs_of<NET_ROWS, 2>(a); }
+KERNEL(row_signs, SignArgs, 256) { signs_of<1, 8>(a); }
 
 struct SignScoresArgs {
 	float* dst;        // [rows, heads, width]
