@@ -25,7 +25,7 @@ const policy = `
 	device, sparse, weights, model, kvcache, tokenizer < engine
 
 	device, sparse, weights, kvcache, tokenizer, engine < serve
-	device, tokenizer, engine, grammar, serve < serve/openai
+	device, sparse, tokenizer, engine, grammar, serve < serve/openai
 	serve, serve/openai < cmd
 	github.com/prometheus/client_golang < serve/openai
 

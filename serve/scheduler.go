@@ -8,6 +8,7 @@ import (
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/engine"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/weights"
 )
 
@@ -301,10 +302,10 @@ func (s *Scheduler) set(flag *bool) {
 // Context is the number of positions that a sequence may have.
 func (s *Scheduler) Context() int { return s.lanes[0].runner.Context() }
 
-// Attn are the texts of the attention specs.
-func (s *Scheduler) Attn() (specs []string) {
+// Specs are the attention specs, in the order of [Request.Attn].
+func (s *Scheduler) Specs() (specs []*sparse.Spec) {
 	for _, l := range s.lanes {
-		specs = append(specs, l.runner.Attn())
+		specs = append(specs, l.runner.Policy().Spec())
 	}
 	return specs
 }

@@ -334,12 +334,24 @@ func (s *Spec) String() string {
 	if natural {
 		return s.format(func(item) bool { return true })
 	}
-	pre := s.format(func(it item) bool { return it.prefill })
-	dec := s.format(func(it item) bool { return it.decode })
+	pre, dec := s.byPhase()
 	if pre == "dense" && dec == "dense" {
 		return "dense"
 	}
 	return "prefill=" + pre + " decode=" + dec
+}
+
+// byPhase is the canonical text of the methods of each phase.
+func (s *Spec) byPhase() (prefill, decode string) {
+	return s.format(func(it item) bool { return it.prefill }), s.format(func(it item) bool { return it.decode })
+}
+
+// Same reports whether two specs say the same, however they are written: in each phase the same
+// methods with the same options.
+func (s *Spec) Same(t *Spec) bool {
+	prefill, decode := s.byPhase()
+	otherPrefill, otherDecode := t.byPhase()
+	return prefill == otherPrefill && decode == otherDecode
 }
 
 // format joins the items that use accepts, "dense" where there is none.

@@ -190,7 +190,7 @@ func (s *serveFlags) specs() (specs []*sparse.Spec, err error) {
 		if err != nil {
 			return nil, usage.Errorf("--attn: %v", err)
 		}
-		if slices.ContainsFunc(specs, func(other *sparse.Spec) bool { return other.String() == spec.String() }) {
+		if slices.ContainsFunc(specs, spec.Same) {
 			return nil, usage.Errorf("--attn %s is there twice", text)
 		}
 		specs = append(specs, spec)

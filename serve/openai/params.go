@@ -2,13 +2,16 @@ package openai
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gollm/gollm/device/sampling"
 	"github.com/gollm/gollm/serve"
+	"github.com/gollm/gollm/sparse"
 )
 
 // The limits of a request.
@@ -155,18 +158,33 @@ func (s *Server) request(p *params) (r serve.Request, err error) {
 	return r, nil
 }
 
+// maxAttn is the bytes of an attention spec.
+const maxAttn = 4096
+
 // attn is the number of the attention spec that a request names, the first where it names
-// none.
+// none. What it says is compared as [sparse.Spec.Same] does: spaces, presets, the order of
+// options and those with their defaults make no difference.
 func (s *Server) attn(name *string) (int, error) {
 	if name == nil {
 		return 0, nil
 	}
-	for i, spec := range s.conf.Attn {
-		if *name == spec || *name == s.specs[i] {
-			return i, nil
-		}
+	if i := slices.Index(s.conf.Attn, *name); i >= 0 { // also @FILE, which no client may have read
+		return i, nil
 	}
-	return 0, invalid("attn", "attn %.200q is none of those that the server was started with: %s", *name, strings.Join(s.conf.Attn, "; "))
+	have := strings.Join(s.conf.Attn, "; ")
+	if len(*name) > maxAttn {
+		return 0, invalid("attn", "attn has %d bytes, want at most %d: one of %s", len(*name), maxAttn, have)
+	}
+	spec, err := sparse.Parse(*name)
+	if unknown := new(sparse.UnknownError); errors.As(err, &unknown) {
+		return 0, invalid("attn", "attn %.200q: no method is called %.80q; the server was started with %s", *name, unknown.Name, have)
+	} else if err != nil {
+		return 0, invalid("attn", "attn %.200q: %.400s; the server was started with %s", *name, errors.Unwrap(err), have)
+	}
+	if i := slices.IndexFunc(s.specs, spec.Same); i >= 0 {
+		return i, nil
+	}
+	return 0, invalid("attn", "attn %.200q, which is %.200s, is none of those that the server was started with: %s", *name, spec, have)
 }
 
 // bias reads logit_bias.

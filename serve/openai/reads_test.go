@@ -89,3 +89,19 @@ func TestPasses(t *testing.T) {
 		t.Errorf("%v\nwant %v", got, want)
 	}
 }
+
+// TestAttn names the specs of the server in other words, which usage tells in those of the start.
+func TestAttn(t *testing.T) {
+	s := serveStories(t, nil)
+	for text, want := range map[string]int{
+		"dense": 0, " dense ": 0, "prefill=dense decode=dense": 0, "decode=dense": 0,
+		testAttn[1]: 1, "quest(budget=32)": 1, "quest( share=head, page=16,budget=32 )": 1, "quest:paper-512(budget=32)": 1, "decode=quest(budget=32)": 1,
+		"decode=quest(budget=32)  prefill=dense": 1,
+	} {
+		var got completion
+		s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":"Tom","max_tokens":1,"attn":%q}`, text), &got)
+		if got.Usage.Gollm.Attn != testAttn[want] {
+			t.Errorf("%q is %q, want %q", text, got.Usage.Gollm.Attn, testAttn[want])
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gollm/gollm/grammar"
 	"github.com/gollm/gollm/serve"
+	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
 )
 
@@ -49,7 +50,7 @@ const (
 // Server answers requests. Make it with [New].
 type Server struct {
 	conf    Config
-	specs   []string // of the scheduler, in their canonical form
+	specs   []*sparse.Spec // of the scheduler
 	key     [sha256.Size]byte
 	started time.Time
 	schemas schemas
@@ -63,7 +64,7 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 // New makes a server.
 func New(c Config) *Server {
 	c.BodyTime, c.Patience = cmp.Or(c.BodyTime, BodyTime), cmp.Or(c.Patience, Patience)
-	s := &Server{conf: c, specs: c.Scheduler.Attn(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
+	s := &Server{conf: c, specs: c.Scheduler.Specs(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
 		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*grammar.Constraint{}, literals: map[string][]int32{}}}
 	get := func(e endpoint) map[string]endpoint {
 		return map[string]endpoint{http.MethodGet: e, http.MethodHead: e}
