@@ -198,6 +198,9 @@ func (e *Engine) Text(stop []string, show ...int32) *TextStream {
 	return &TextStream{decode: e.Tokenizer.Stream(tokenizer.DecodeOptions{Continued: true, Show: show}), stop: stop}
 }
 
+// StopAt makes the text end before any of some strings, from the next token on.
+func (t *TextStream) StopAt(stop []string) { t.stop = stop }
+
 // Push decodes a token and returns the text that became final, and whether a
 // stop string was completed.
 func (t *TextStream) Push(id int32) (string, bool) {

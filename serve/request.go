@@ -16,6 +16,9 @@ type Request struct {
 	Prompt    []int32 // at least one token
 	MaxTokens int     // of the answer; 0 reads the prompt alone
 	Stop      []string
+	StopIDs   []int32 // tokens that end the answer, without their text
+	IgnoreEnd bool    // the model's own end of generation ends nothing
+	MinTokens int     // of the answer, before anything but MaxTokens may end it
 	Show      []int32 // control tokens whose text is a part of the answer
 	Sampling  sampling.Params
 
@@ -137,12 +140,21 @@ func (s *Scheduler) check(r *Request) error {
 		return wrong("the prompt has no tokens")
 	case r.MaxTokens < 0 || r.Top < 0:
 		return wrong("%d tokens and %d likeliest beside each, want none or more", r.MaxTokens, r.Top)
+	case r.MinTokens < 0 || r.MinTokens > r.MaxTokens:
+		return wrong("at least %d tokens are asked for and at most %d", r.MinTokens, r.MaxTokens)
+	case r.Constraint != nil && (r.IgnoreEnd || r.MinTokens > 0):
+		return wrong("an answer of a form ends where that does: leave out ignore_eos and min_tokens, or the form")
 	case fits < r.MaxTokens:
 		return &TooLongError{len(r.Prompt), r.MaxTokens, s.Context(), s.blocks * blockLen}
 	}
 	for i, id := range r.Prompt {
 		if id < 0 || int(id) >= s.vocab {
 			return wrong("token %d of the prompt is id %d, want 0 to %d", i, id, s.vocab-1)
+		}
+	}
+	for _, id := range r.StopIDs {
+		if id < 0 || int(id) >= s.vocab {
+			return wrong("the answer is to stop at the token of id %d, want 0 to %d", id, s.vocab-1)
 		}
 	}
 	for id := range r.Bias {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gollm/gollm/engine"
@@ -27,6 +28,7 @@ type task struct {
 	text     *engine.TextStream
 	logits   []float32 // f32 [vocab]: of the next token, where somebody asks for them
 	biased   []float32 // f32 [vocab]: these with the bias
+	endless  []uint32  // the tokens that end nothing, for MinTokens
 
 	result                    Result
 	came, began, decoded, new time.Time // submitted, first chunk, logits of the prompt, last token
@@ -35,7 +37,8 @@ type task struct {
 func newTask(ctx context.Context, r Request, l *lane, order uint64) *task {
 	t := &task{Request: r, ctx: ctx, lane: l, order: order, answer: newAnswer(), came: time.Now()}
 	t.result.Prompt = len(r.Prompt)
-	t.text = l.engine.Text(r.Stop, r.Show...)
+	t.text = l.engine.Text(nil, r.Show...)
+	t.mayEnd()
 	return t
 }
 
@@ -152,10 +155,38 @@ func (t *task) constrain(vocab int) error {
 			return err
 		}
 	}
-	if t.Constraint == nil {
-		return nil
+	switch {
+	case t.Constraint != nil:
+		return t.seq.Allow(t.Constraint.Mask())
+	case len(t.tokens) < t.MinTokens:
+		return t.seq.Allow(t.goesOn(vocab))
 	}
-	return t.seq.Allow(t.Constraint.Mask())
+	return nil
+}
+
+// goesOn is the mask of the tokens that do not end the answer.
+func (t *task) goesOn(vocab int) []uint32 {
+	if t.endless == nil {
+		t.endless = make([]uint32, (vocab+31)/32)
+		for id := range int32(vocab) {
+			if !t.ends(id) {
+				t.endless[id/32] |= 1 << (id % 32)
+			}
+		}
+	}
+	return t.endless
+}
+
+// ends reports whether a token ends the answer.
+func (t *task) ends(id int32) bool {
+	return slices.Contains(t.StopIDs, id) || !t.IgnoreEnd && t.lane.engine.Tokenizer.EndOfGeneration(id)
+}
+
+// mayEnd has stop strings end the answer once it has its least tokens.
+func (t *task) mayEnd() {
+	if len(t.tokens) == t.MinTokens {
+		t.text.StopAt(t.Stop)
+	}
 }
 
 // take records a sampled token, emits what became final with it, and ends the answer where
@@ -170,9 +201,10 @@ func (t *task) take(id int32) {
 		}
 	}
 	t.tokens = append(t.tokens, id)
-	p, ends, stopped := Piece{ID: id, Token: true}, t.lane.engine.Tokenizer.EndOfGeneration(id), false
+	p, ends, stopped := Piece{ID: id, Token: true}, t.ends(id), false
 	if !ends {
 		p.Text, stopped = t.text.Push(id)
+		t.mayEnd()
 	}
 	if t.Logprobs {
 		if p.Log = logprobOf(t.logits, id, t.Top); p.Log.Value != p.Log.Value {

@@ -34,18 +34,9 @@ type chatRequest struct {
 // ignoredChat are fields that change nothing here, besides ignoredParams.
 var ignoredChat = with(ignoredParams, map[string][]string{
 	"functions": {"[]"}, "function_call": {`"none"`, `"auto"`}, "modalities": {`["text"]`}, "reasoning_effort": {`"none"`},
+	"echo": {"false"}, "add_generation_prompt": {"true"}, "continue_final_message": {"false"}, "add_special_tokens": {"false"},
+	"chat_template": {"null"}, "chat_template_kwargs": {"{}"}, "documents": {"null"},
 })
-
-// with is the union of two maps.
-func with(a, b map[string][]string) map[string][]string {
-	all := map[string][]string{}
-	for _, m := range []map[string][]string{a, b} {
-		for k, v := range m {
-			all[k] = v
-		}
-	}
-	return all
-}
 
 // message is one turn of a conversation.
 type message struct {
@@ -152,7 +143,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if err := s.apply(tools, all); err != nil {
 		return err
 	}
-	return s.run(w, r, &c.params, newChatForm(s, c.Logprobs, tools, len(all)), all)
+	return s.run(w, r, &c.params, newChatForm(s, &c, tools, len(all)), all)
 }
 
 // functions are the tools.
@@ -276,11 +267,12 @@ func (s *Server) turn(i int, m message) (chat.Message, error) {
 type chatForm struct {
 	s        *Server
 	logprobs bool
+	ids      bool          // tokens are named by their ids
 	parsers  []*callParser // by choice; empty where there are no tools
 }
 
-func newChatForm(s *Server, logprobs bool, t *toolset, choices int) *chatForm {
-	f := &chatForm{s: s, logprobs: logprobs}
+func newChatForm(s *Server, c *chatRequest, t *toolset, choices int) *chatForm {
+	f := &chatForm{s: s, logprobs: c.Logprobs, ids: c.TokensAsIDs}
 	if t != nil {
 		for range choices {
 			f.parsers = append(f.parsers, t.newParser())
@@ -420,7 +412,7 @@ func (f *chatForm) token(p written) chatToken {
 
 // named is a token alone.
 func (f *chatForm) named(id int32, logprob float64) chatToken {
-	t := chatToken{Token: tokenName(f.s.conf.Tokenizer, id), Logprob: finite(logprob), Bytes: []int{}}
+	t := chatToken{Token: nameOf(f.s.conf.Tokenizer, id, f.ids), Logprob: finite(logprob), Bytes: []int{}}
 	for _, b := range []byte(f.s.conf.Tokenizer.Piece(id)) {
 		t.Bytes = append(t.Bytes, int(b))
 	}

@@ -21,6 +21,9 @@ type completionRequest struct {
 	Logprobs *int    `json:"logprobs"`
 }
 
+// ignoredCompletions are fields that change nothing here, besides ignoredParams.
+var ignoredCompletions = with(ignoredParams, map[string][]string{"add_special_tokens": {"true"}})
+
 // prompts is a string, a list of token ids, or a list of either.
 type prompts []prompt
 
@@ -96,14 +99,14 @@ func withBOS(tok *tokenizer.Tokenizer, ids []int32) []int32 {
 // completions answers /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
-	if err := s.read(w, r, &c, ignoredParams); err != nil {
+	if err := s.read(w, r, &c, ignoredCompletions); err != nil {
 		return err
 	}
 	all, err := s.completionRequests(&c)
 	if err != nil {
 		return err
 	}
-	return s.run(w, r, &c.params, &completionForm{s: s, top: c.Logprobs}, all)
+	return s.run(w, r, &c.params, &completionForm{s: s, top: c.Logprobs, ids: c.TokensAsIDs}, all)
 }
 
 // completionRequests are the requests of all prompts and choices, in the order of their
@@ -137,6 +140,7 @@ func (s *Server) completionRequests(c *completionRequest) ([]serve.Request, erro
 type completionForm struct {
 	s   *Server
 	top *int // nil: no log-probabilities
+	ids bool // tokens are named by their ids
 }
 
 // completionChoice is one answer, or a part of it in a stream.
@@ -179,7 +183,7 @@ func (f *completionForm) choice(index int, pieces []written, finish *string, _ p
 // add adds a token.
 func (f *completionForm) add(l *completionLogprobs, p written) {
 	tok := f.s.conf.Tokenizer
-	name := tokenName(tok, p.ID)
+	name := nameOf(tok, p.ID, f.ids)
 	l.Tokens, l.TextOffset = append(l.Tokens, name), append(l.TextOffset, p.offset)
 	if p.Log == nil {
 		l.TokenLogprobs, l.TopLogprobs = append(l.TokenLogprobs, nil), append(l.TopLogprobs, nil)
@@ -187,7 +191,7 @@ func (f *completionForm) add(l *completionLogprobs, p written) {
 	}
 	top := map[string]float64{}
 	for _, t := range p.Log.Top {
-		if name := tokenName(tok, t.ID); lookup(top, name) == nil { // the likeliest of a name
+		if name := nameOf(tok, t.ID, f.ids); lookup(top, name) == nil { // the likeliest of a name
 			top[name] = finite(t.Value)
 		}
 	}

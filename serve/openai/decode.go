@@ -84,7 +84,7 @@ func decode(b []byte, dst any, ignored map[string][]string) error {
 		case !ok:
 			return unsupported(name, "unknown field %.80q%s; the fields are %s", name, habit(name, known), strings.Join(known, ", "))
 		case len(allowed) > 0 && string(value) != "null" && !slices.Contains(allowed, compact(value)):
-			return unsupported(name, "%s is not supported; leave it out, or say %s", name, strings.Join(allowed, " or "))
+			return unsupported(name, "%s is not supported%s; leave it out, or say %s", name, habit(name, known), strings.Join(allowed, " or "))
 		}
 	}
 	return jsonError(json.Unmarshal(b, dst))
@@ -104,6 +104,17 @@ func habit(name string, known []string) string {
 		return ", want " + ours
 	}
 	return ""
+}
+
+// with is the union of two maps.
+func with(a, b map[string][]string) map[string][]string {
+	all := map[string][]string{}
+	for _, m := range []map[string][]string{a, b} {
+		for k, v := range m {
+			all[k] = v
+		}
+	}
+	return all
 }
 
 // compact is JSON without spaces.
@@ -146,7 +157,7 @@ func jsonError(err error) error {
 	case errors.As(err, &syntax):
 		return invalid("", "the body is not JSON: %v, at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(kind.Field, "params.") // an embedded struct is no field of JSON
+		field := strings.TrimPrefix(strings.TrimPrefix(kind.Field, "params."), "sampled.") // embedded structs are no fields of JSON
 		return invalid(field, "%s is a JSON %.40s, want %s", or(field, "the body"), kind.Value, typeText(kind.Type))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")

@@ -18,15 +18,15 @@ import (
 const (
 	maxStops    = 16
 	maxStopLen  = 1024 // bytes
-	maxTop      = 20   // likeliest tokens beside one
+	maxStopIDs  = 64
+	maxTop      = 20 // likeliest tokens beside one
 	maxBiases   = 1024
 	maxChoices  = 128 // answers of a request: prompts times n
 	penaltyLast = 64  // tokens that penalties look at, as in gollm generate
 )
 
-// params are the fields that /v1/completions and /v1/chat/completions share.
-type params struct {
-	Model            string             `json:"model"`
+// sampled are the fields of every endpoint that writes: how an answer is sampled, and where it ends.
+type sampled struct {
 	Temperature      *float32           `json:"temperature"`
 	TopP             *float32           `json:"top_p"`
 	TopK             *int               `json:"top_k"`
@@ -35,21 +35,46 @@ type params struct {
 	PresencePenalty  *float32           `json:"presence_penalty"`
 	FrequencyPenalty *float32           `json:"frequency_penalty"`
 	Seed             *int64             `json:"seed"`
-	Stop             texts              `json:"stop"`
-	N                *int               `json:"n"`
 	LogitBias        map[string]float32 `json:"logit_bias"`
-	MaxTokens        *int               `json:"max_tokens"`
-	Stream           bool               `json:"stream"`
-	StreamOptions    *streamOptions     `json:"stream_options"`
-	ResponseFormat   *responseFormat    `json:"response_format"`
+	Stop             texts              `json:"stop"`
+	StopTokenIDs     tokenIDs           `json:"stop_token_ids"`
+	IgnoreEOS        bool               `json:"ignore_eos"`
+	MinTokens        *int               `json:"min_tokens"`
 	Attn             *string            `json:"attn"`
+}
+
+// params are the fields that /v1/completions and /v1/chat/completions share.
+type params struct {
+	Model string `json:"model"`
+	sampled
+	N              *int            `json:"n"`
+	MaxTokens      *int            `json:"max_tokens"`
+	Stream         bool            `json:"stream"`
+	StreamOptions  *streamOptions  `json:"stream_options"`
+	ResponseFormat *responseFormat `json:"response_format"`
+	TokensAsIDs    bool            `json:"return_tokens_as_token_ids"`
 }
 
 // ignoredParams are fields that change nothing here, with the values that they may have;
 // none is any.
-var ignoredParams = map[string][]string{
+var ignoredParams = with(ignoredSampling, map[string][]string{
 	"user": nil, "metadata": nil, "service_tier": nil, "safety_identifier": nil, "prompt_cache_key": nil, "store": {"false"},
 	"best_of": {"1"}, "suffix": {`""`}, "grammar": {`""`},
+})
+
+// off are the values of a number that does nothing, and neutral those of a factor.
+var off, neutral = []string{"0", "0.0"}, []string{"1", "1.0"}
+
+// ignoredSampling are fields of vLLM and llama-server that clients send with the value that is how it is
+// here.
+var ignoredSampling = map[string][]string{
+	"repetition_penalty": neutral, "length_penalty": neutral, "typical_p": neutral, "repeat_last_n": {"64"}, "mirostat": off, "dry_multiplier": off,
+	"xtc_probability": off, "use_beam_search": {"false"}, "early_stopping": {"false"}, "bad_words": {"[]"}, "allowed_token_ids": {"null"},
+	"logits_processors": {"null"}, "skip_special_tokens": {"true"}, "spaces_between_special_tokens": {"true"}, "include_stop_str_in_output": {"false"},
+	"truncate_prompt_tokens": {"null"}, "prompt_logprobs": {"null"}, "n_probs": {"0"}, "return_token_ids": {"false"}, "priority": {"0"},
+	"cache_prompt": {"true"}, "id_slot": {"-1"}, "n_keep": {"0"}, "timings_per_token": {"false"}, "cache_salt": {"null"}, "kv_transfer_params": {"null"},
+	"guided_json": {"null"}, "guided_regex": {"null"}, "guided_choice": {"null"}, "guided_grammar": {"null"}, "structured_outputs": {"null"},
+	"json_schema": {"null"},
 }
 
 // streamOptions are the options of a stream.
@@ -57,10 +82,13 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
+// ignoredStream are options of a stream that change nothing here.
+var ignoredStream = map[string][]string{"include_obfuscation": {"false"}, "continuous_usage_stats": {"false"}}
+
 // UnmarshalJSON refuses unknown fields.
 func (o *streamOptions) UnmarshalJSON(b []byte) error {
 	type plain streamOptions
-	return strict(b, (*plain)(o))
+	return decode(b, (*plain)(o), ignoredStream)
 }
 
 // texts is a string or a list of strings.
@@ -101,6 +129,7 @@ func (p *params) check() error {
 		between("min_p", p.MinP, 0, 1), between("repeat_penalty", p.RepeatPenalty, 0.01, 100),
 		between("presence_penalty", p.PresencePenalty, -2, 2), between("frequency_penalty", p.FrequencyPenalty, -2, 2),
 		between("n", p.N, 1, maxChoices), between("max_tokens", p.MaxTokens, 0, math.MaxInt32),
+		between("min_tokens", p.MinTokens, 0, math.MaxInt32),
 		p.checkStop(),
 	} {
 		if err != nil {
@@ -119,6 +148,9 @@ func (p *params) check() error {
 func (p *params) checkStop() error {
 	if len(p.Stop) > maxStops {
 		return invalid("stop", "%d stop strings, want at most %d", len(p.Stop), maxStops)
+	}
+	if len(p.StopTokenIDs) > maxStopIDs {
+		return invalid("stop_token_ids", "%d tokens, want at most %d", len(p.StopTokenIDs), maxStopIDs)
 	}
 	for _, text := range p.Stop {
 		if text == "" || len(text) > maxStopLen {
@@ -142,7 +174,7 @@ func (s *Server) request(p *params) (r serve.Request, err error) {
 	if r.Bias, err = p.bias(); err != nil {
 		return r, err
 	}
-	r.Stop = p.Stop
+	r.Stop, r.StopIDs, r.IgnoreEnd, r.MinTokens = p.Stop, p.StopTokenIDs, p.IgnoreEOS, value(p.MinTokens, 0)
 	r.Sampling = sampling.Params{
 		Temperature: value(p.Temperature, 1), TopP: value(p.TopP, 1), TopK: max(value(p.TopK, 0), 0), MinP: value(p.MinP, 0),
 		RepeatPenalty: value(p.RepeatPenalty, 1), PresencePenalty: value(p.PresencePenalty, 0), FrequencyPenalty: value(p.FrequencyPenalty, 0),

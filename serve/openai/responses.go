@@ -12,45 +12,31 @@ import (
 
 // responsesRequest is the body of /v1/responses.
 type responsesRequest struct {
-	Model            string             `json:"model"`
-	Input            items              `json:"input"`
-	Instructions     *string            `json:"instructions"`
-	MaxOutputTokens  *int               `json:"max_output_tokens"`
-	Temperature      *float32           `json:"temperature"`
-	TopP             *float32           `json:"top_p"`
-	TopK             *int               `json:"top_k"`
-	MinP             *float32           `json:"min_p"`
-	RepeatPenalty    *float32           `json:"repeat_penalty"`
-	PresencePenalty  *float32           `json:"presence_penalty"`
-	FrequencyPenalty *float32           `json:"frequency_penalty"`
-	Seed             *int64             `json:"seed"`
-	Stop             texts              `json:"stop"`
-	LogitBias        map[string]float32 `json:"logit_bias"`
-	Attn             *string            `json:"attn"`
-	Stream           bool               `json:"stream"`
-	Text             *textOptions       `json:"text"`
-	Tools            []responseTool     `json:"tools"`
-	Choice           json.RawMessage    `json:"tool_choice"`
-	Parallel         *bool              `json:"parallel_tool_calls"`
-	Metadata         json.RawMessage    `json:"metadata"` // is sent back
-	Store            *bool              `json:"store"`
-	Previous         *string            `json:"previous_response_id"`
+	Model           string  `json:"model"`
+	Input           items   `json:"input"`
+	Instructions    *string `json:"instructions"`
+	MaxOutputTokens *int    `json:"max_output_tokens"`
+	sampled
+	Stream   bool            `json:"stream"`
+	Text     *textOptions    `json:"text"`
+	Tools    []responseTool  `json:"tools"`
+	Choice   json.RawMessage `json:"tool_choice"`
+	Parallel *bool           `json:"parallel_tool_calls"`
+	Metadata json.RawMessage `json:"metadata"` // is sent back
+	Store    *bool           `json:"store"`
+	Previous *string         `json:"previous_response_id"`
 }
 
 // ignoredResponses are fields that change nothing here, with the values that they may have.
-var ignoredResponses = map[string][]string{
+var ignoredResponses = with(ignoredSampling, map[string][]string{
 	"user": nil, "service_tier": nil, "safety_identifier": nil, "prompt_cache_key": nil, "prompt_cache_retention": nil, "stream_options": nil,
 	"background": {"false"}, "truncation": {`"disabled"`}, "include": {"[]"}, "reasoning": {"{}", `{"effort":"none"}`}, "top_logprobs": {"0"},
 	"conversation": {"null"}, "prompt": {"null"}, "max_tool_calls": {"null"},
-}
+})
 
 // params are the fields that other endpoints have too.
 func (q *responsesRequest) params() *params {
-	return &params{
-		Model: q.Model, Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, MinP: q.MinP, RepeatPenalty: q.RepeatPenalty,
-		PresencePenalty: q.PresencePenalty, FrequencyPenalty: q.FrequencyPenalty, Seed: q.Seed, Stop: q.Stop, LogitBias: q.LogitBias,
-		Attn: q.Attn, Stream: q.Stream,
-	}
+	return &params{Model: q.Model, sampled: q.sampled, Stream: q.Stream}
 }
 
 // responseTool is a function as /v1/responses has it.

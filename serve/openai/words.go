@@ -26,6 +26,14 @@ func tokenName(tok *tokenizer.Tokenizer, id int32) string {
 	return b.String()
 }
 
+// nameOf is the name of a token: its text, or its id as vLLM writes it.
+func nameOf(tok *tokenizer.Tokenizer, id int32, asID bool) string {
+	if asID {
+		return fmt.Sprintf("token_id:%d", id)
+	}
+	return tokenName(tok, id)
+}
+
 // minLogprob stands for the log-probability of what is impossible, which JSON cannot
 // say.
 const minLogprob = -9999.0

@@ -125,7 +125,7 @@ func oddName(rng *rand.Rand, name string) string {
 	switch rng.IntN(4) {
 	case 0:
 		return pick([]string{
-			"prompt", "messages", "tokens", "max_tokens", "stream", "n", "stop", "attn", "echo", "logprobs", "tools", "tool_choice", "functions", "suffix",
+			"prompt", "messages", "tokens", "max_tokens", "stream", "n", "stop", "stop_token_ids", "ignore_eos", "min_tokens", "attn", "echo", "logprobs", "tools", "tool_choice", "functions", "suffix",
 			"best_of", "response_format", "grammar", "input", "previous_response_id", "store", "content", "role", "$ref", "$defs", "pattern",
 		}, rng)
 	case 1:

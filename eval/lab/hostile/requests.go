@@ -92,7 +92,7 @@ func requestServer() (http.Handler, error) {
 
 // validBodies are bodies that are answered with 200, by path.
 var validBodies = []struct{ path, body string }{
-	{"/v1/completions", `{"model":"small","prompt":"hell","max_tokens":3,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":7,"stop":["h","e"]}`},
+	{"/v1/completions", `{"model":"small","prompt":"hell","max_tokens":3,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":7,"stop":["h","e"],"ignore_eos":true,"min_tokens":2,"stop_token_ids":[9]}`},
 	{"/v1/completions", `{"prompt":[[1,5,6],[7]],"n":2,"max_tokens":2,"echo":true,"logprobs":3,"logit_bias":{"5":1.5},"presence_penalty":0.5,"frequency_penalty":-1}`},
 	{"/v1/completions", `{"prompt":["he","ll"],"max_tokens":1,"stream":true,"stream_options":{"include_usage":true},"attn":"streaming(sink=2,window=8)","repeat_penalty":1.1}`},
 	{"/v1/completions", `{"prompt":[1,2,3],"max_tokens":0,"echo":true,"logprobs":0,"best_of":1,"suffix":"","user":"me"}`},
