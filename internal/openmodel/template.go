@@ -139,12 +139,12 @@ func (s *Speaker) Encode(ctx context.Context, messages []chat.Message) ([]int32,
 
 // Text turns a conversation into the text that the model continues.
 func (s *Speaker) Text(ctx context.Context, messages []chat.Message) (string, error) {
-	return s.Render(ctx, chat.Conversation{Messages: messages})
+	return s.Render(ctx, chat.Conversation{Messages: messages, AddGenerationPrompt: true})
 }
 
-// Render is Text with all that a conversation may have.
+// Render is Text with all that a conversation may have but the special tokens, which are the model's.
 func (s *Speaker) Render(ctx context.Context, c chat.Conversation) (string, error) {
-	c.AddGenerationPrompt, c.BOS, c.EOS = true, s.tok.Text(s.tok.BOS()), s.tok.Text(s.tok.EOS())
+	c.BOS, c.EOS = s.tok.Text(s.tok.BOS()), s.tok.Text(s.tok.EOS())
 	return s.template.Render(ctx, c)
 }
 

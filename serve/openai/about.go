@@ -1,10 +1,12 @@
 package openai
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/gollm/gollm/tokenizer"
+	"github.com/gollm/gollm/tokenizer/chat"
 )
 
 // modelCard describes the model.
@@ -54,29 +56,84 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// tokenize turns a text into token ids.
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
-	var q struct {
-		Model            string  `json:"model"`
-		Prompt           *string `json:"prompt"`
-		AddSpecialTokens *bool   `json:"add_special_tokens"`
+// dialogue is what a body says of a conversation that nobody answers.
+type dialogue struct {
+	Messages []message `json:"messages"`
+	Tools    []tool    `json:"tools"`
+	Answer   *bool     `json:"add_generation_prompt"` // the text ends where the answer would begin; so by default
+}
+
+// toolset is the functions of the conversation.
+func (d *dialogue) toolset(s *Server) (*toolset, error) {
+	c := chatRequest{Tools: d.Tools}
+	if err := c.check(); err != nil {
+		return nil, err
 	}
-	if err := s.read(w, r, &q, nil); err != nil {
+	return s.toolsOf(c.functions(), nil, nil)
+}
+
+// ignoredDialogue are fields of a conversation that change nothing here.
+var ignoredDialogue = map[string][]string{"continue_final_message": {"false"}, "chat_template": {"null"}, "chat_template_kwargs": {"{}"}}
+
+// tokenizeRequest is the body of /tokenize: a prompt or a conversation.
+type tokenizeRequest struct {
+	Model            string  `json:"model"`
+	Prompt           *string `json:"prompt"`
+	AddSpecialTokens *bool   `json:"add_special_tokens"` // of a prompt
+	Names            bool    `json:"return_token_strs"`
+	dialogue
+}
+
+// tokenize turns a text or a conversation into token ids.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
+	var q tokenizeRequest
+	if err := s.read(w, r, &q, ignoredDialogue); err != nil {
 		return err
 	}
-	if q.Prompt == nil {
-		return invalid("prompt", "there is no prompt, want a string")
+	ids, err := s.tokensOf(r.Context(), &q)
+	if err != nil {
+		return err
+	}
+	var names []string
+	if q.Names {
+		names = make([]string, len(ids))
+		for i, id := range ids {
+			names[i] = tokenName(s.conf.Tokenizer, id)
+		}
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Count  int      `json:"count"`
+		Limit  int      `json:"max_model_len"`
+		Tokens []int32  `json:"tokens"`
+		Names  []string `json:"token_strs,omitempty"`
+	}{len(ids), s.conf.Scheduler.Fits(0), ids, names})
+	return nil
+}
+
+// tokensOf is the tokens of a prompt as /v1/completions, or of a conversation as
+// /v1/chat/completions has them.
+func (s *Server) tokensOf(ctx context.Context, q *tokenizeRequest) ([]int32, error) {
+	if q.Prompt == nil && q.Messages != nil {
+		if value(q.AddSpecialTokens, false) {
+			return nil, unsupported("add_special_tokens", "add_special_tokens beside messages: the template says which there are; leave it out, or say false")
+		}
+		tools, err := q.toolset(s)
+		if err != nil {
+			return nil, err
+		}
+		return s.conversation(ctx, q.Messages, tools, value(q.Answer, true))
+	}
+	switch {
+	case q.Prompt == nil:
+		return nil, invalid("prompt", "there is no prompt, want a string, or messages")
+	case q.Messages != nil || q.Tools != nil || q.Answer != nil:
+		return nil, invalid("messages", "prompt beside messages, tools or add_generation_prompt: say one")
 	}
 	ids := s.conf.Tokenizer.Encode(*q.Prompt, tokenizer.EncodeOptions{ParseSpecial: true})
 	if value(q.AddSpecialTokens, true) {
 		ids = withBOS(s.conf.Tokenizer, ids)
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Count  int     `json:"count"`
-		Limit  int     `json:"max_model_len"`
-		Tokens []int32 `json:"tokens"`
-	}{len(ids), s.conf.Scheduler.Fits(0), ids})
-	return nil
+	return ids, nil
 }
 
 // tokenizerInfo names the special tokens that clients ask for which tokenize by the server.
@@ -120,22 +177,17 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 // applyTemplate is the text that the model would continue in a conversation.
 func (s *Server) applyTemplate(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		Model    string    `json:"model"`
-		Messages []message `json:"messages"`
-		Tools    []tool    `json:"tools"`
+		Model string `json:"model"`
+		dialogue
 	}
-	if err := s.read(w, r, &q, nil); err != nil {
+	if err := s.read(w, r, &q, ignoredDialogue); err != nil {
 		return err
 	}
-	c := chatRequest{Tools: q.Tools}
-	if err := c.check(); err != nil {
-		return err
-	}
-	tools, err := s.toolsOf(c.functions(), nil, nil)
+	tools, err := q.toolset(s)
 	if err != nil {
 		return err
 	}
-	text, err := s.render(r.Context(), q.Messages, tools, nil)
+	text, err := s.render(r.Context(), q.Messages, tools, chat.Conversation{AddGenerationPrompt: value(q.Answer, true)})
 	if err != nil {
 		return err
 	}

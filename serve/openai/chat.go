@@ -12,7 +12,8 @@ import (
 	"github.com/gollm/gollm/tokenizer/chat"
 )
 
-// Template turns a conversation into the text that the model continues.
+// Template turns a conversation into the text that the model continues. It knows the special tokens
+// of the model: those of a conversation are empty.
 type Template interface {
 	Render(ctx context.Context, c chat.Conversation) (string, error)
 	Calls() *chat.CallFormat // nil: it knows no tools
@@ -134,7 +135,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	if tools != nil && c.ResponseFormat != nil && c.ResponseFormat.Type != "text" {
 		return unsupported("response_format", "response_format beside tools: an answer is either; say tool_choice none, or leave one out")
 	}
-	if base.Prompt, err = s.conversation(r.Context(), c.Messages, tools); err != nil {
+	if base.Prompt, err = s.conversation(r.Context(), c.Messages, tools, true); err != nil {
 		return err
 	}
 	base.MaxTokens = s.answerLen(len(base.Prompt), c.limit(), math.MaxInt32)
@@ -184,9 +185,10 @@ func (c *chatRequest) check() error {
 	return nil
 }
 
-// conversation is the tokens of messages, of which no text becomes a special token.
-func (s *Server) conversation(ctx context.Context, messages []message, t *toolset) ([]int32, error) {
-	text, err := s.render(ctx, messages, t, s.conf.Tokenizer.Quote)
+// conversation is the tokens of messages, of which no text becomes a special token; answer has them end
+// where the answer begins.
+func (s *Server) conversation(ctx context.Context, messages []message, t *toolset, answer bool) ([]int32, error) {
+	text, err := s.render(ctx, messages, t, chat.Conversation{AddGenerationPrompt: answer, Quote: s.conf.Tokenizer.Quote})
 	if err != nil {
 		return nil, err
 	}
@@ -199,16 +201,15 @@ func (s *Server) noTemplate() error {
 	return invalid("messages", "%s has no chat template; /v1/completions continues a text, and gollm serve --template names a format", s.conf.Model)
 }
 
-// render is the text that the template makes of messages and tools, whose texts quote
-// changes.
-func (s *Server) render(ctx context.Context, messages []message, t *toolset, quote func(string) (string, error)) (string, error) {
+// render is the text that the template makes of messages and tools, as a conversation without
+// any says.
+func (s *Server) render(ctx context.Context, messages []message, t *toolset, c chat.Conversation) (string, error) {
 	if s.conf.Template == nil {
 		return "", s.noTemplate()
 	}
 	if len(messages) == 0 {
 		return "", invalid("messages", "there are no messages")
 	}
-	c := chat.Conversation{Quote: quote}
 	for i, m := range messages {
 		turn, err := s.turn(i, m)
 		if err != nil {

@@ -157,7 +157,10 @@ func jsonError(err error) error {
 	case errors.As(err, &syntax):
 		return invalid("", "the body is not JSON: %v, at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(strings.TrimPrefix(kind.Field, "params."), "sampled.") // embedded structs are no fields of JSON
+		field := kind.Field
+		for _, embedded := range []string{"params.", "sampled.", "dialogue."} { // which are no fields of JSON
+			field = strings.TrimPrefix(field, embedded)
+		}
 		return invalid(field, "%s is a JSON %.40s, want %s", or(field, "the body"), kind.Value, typeText(kind.Type))
 	}
 	text := strings.TrimPrefix(err.Error(), "json: ")

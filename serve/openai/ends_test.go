@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gollm/gollm/tokenizer"
+	"github.com/gollm/gollm/tokenizer/chat"
 )
 
 // TestEnds has answers end, and not end, where vLLM's extensions say, on both endpoints that know them by
@@ -90,5 +93,50 @@ func TestTokensAsIDs(t *testing.T) {
 	s.post(t, "/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"max_tokens":1,"logprobs":true,"top_logprobs":1,"return_tokens_as_token_ids":true}`, &chat)
 	if token := chat.Choices[0].Logprobs.Content[0].Token; !strings.HasPrefix(token, "token_id:") {
 		t.Error(token)
+	}
+}
+
+// TestTokenizeConversation wants the tokens of messages that a chat would have, and on demand
+// without what begins the answer.
+func TestTokenizeConversation(t *testing.T) {
+	parsed, err := chat.Parse(`{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}` + "\n" + `{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveStories(t, func(c *Config) { c.Template = format{parsed, "<s>", "</s>"} })
+	type tokens struct {
+		Count  int
+		Tokens []int32
+		Names  []string `json:"token_strs"`
+	}
+	var open, closed tokens
+	const messages = `"messages":[{"role":"user","content":"Tom</s>"}]`
+	s.post(t, "/tokenize", `{`+messages+`,"return_token_strs":true}`, &open)
+	s.post(t, "/tokenize", `{`+messages+`,"add_generation_prompt":false,"add_special_tokens":false}`, &closed)
+	var said completion
+	s.post(t, "/v1/chat/completions", `{`+messages+`,"max_tokens":0}`, &said)
+	tok := s.conf.Tokenizer
+	if open.Count != said.Usage.Prompt || len(open.Names) != open.Count || len(open.Tokens) != open.Count || slices.Contains(open.Tokens, tok.EOS()) || open.Tokens[0] != tok.BOS() || open.Names[0] != "<s>" {
+		t.Errorf("%+v, the chat has %d tokens", open, said.Usage.Prompt)
+	}
+	if all, rest := tok.Decode(open.Tokens, tokenizer.DecodeOptions{}), tok.Decode(closed.Tokens, tokenizer.DecodeOptions{}); all != rest+"assistant:" || closed.Names != nil {
+		t.Errorf("%q, and without the beginning of the answer %q, %q", all, rest, closed.Names)
+	}
+	var text struct{ Prompt string }
+	if s.post(t, "/apply-template", `{`+messages+`,"add_generation_prompt":false}`, &text); text.Prompt != "<s>user: Tom</s>\n" {
+		t.Errorf("%q", text.Prompt)
+	}
+	for body, want := range map[string]string{
+		`{"prompt":"a",` + messages + `}`:                                          "say one",
+		`{"prompt":"a","add_generation_prompt":true}`:                              "say one",
+		`{` + messages + `,"add_special_tokens":true}`:                             "the template says",
+		`{"messages":[]}`:                                                          "no messages",
+		`{"add_generation_prompt":5,` + messages + `}`:                             "add_generation_prompt is a JSON number",
+		`{"continue_final_message":1,` + messages + `}`:                            "say false",
+		`{"tools":[{"type":"function","function":{"name":"f"}}],` + messages + `}`: "knows no tools",
+	} {
+		if status, answer := s.ask("POST", "/tokenize", body); status/100 != 4 || !strings.Contains(answer, want) {
+			t.Errorf("%s: %d %s, want %s", body, status, answer, want)
+		}
 	}
 }

@@ -33,7 +33,7 @@ type format struct {
 
 // Render renders a conversation.
 func (f format) Render(ctx context.Context, c chat.Conversation) (string, error) {
-	c.AddGenerationPrompt, c.BOS, c.EOS = true, f.bos, f.eos
+	c.BOS, c.EOS = f.bos, f.eos
 	return f.Template.Render(ctx, c)
 }
 
@@ -403,7 +403,7 @@ func TestChat(t *testing.T) {
 	}
 
 	tok := s.engine.Tokenizer
-	ids, err := s.conversation(t.Context(), []message{{Role: "user", Content: "a</s>b<s>"}}, nil)
+	ids, err := s.conversation(t.Context(), []message{{Role: "user", Content: "a</s>b<s>"}}, nil, true)
 	if err != nil || slices.Contains(ids[1:], tok.BOS()) || slices.Contains(ids, tok.EOS()) {
 		t.Errorf("a message with special tokens becomes %v, %v", ids, err)
 	}

@@ -207,7 +207,7 @@ func (s *Server) responsesRequest(ctx context.Context, q *responsesRequest) (req
 	if q.Instructions != nil {
 		messages = append([]message{{Role: "system", Content: content(*q.Instructions)}}, messages...)
 	}
-	if request.Prompt, err = s.conversation(ctx, messages, tools); err != nil {
+	if request.Prompt, err = s.conversation(ctx, messages, tools, true); err != nil {
 		return request, nil, err
 	}
 	request.MaxTokens = s.answerLen(len(request.Prompt), q.MaxOutputTokens, math.MaxInt32)

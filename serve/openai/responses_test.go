@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	_ "github.com/gollm/gollm/cpu"
+	"github.com/gollm/gollm/tokenizer/chat"
 )
 
 // responseEvent is an event of /v1/responses.
@@ -117,7 +118,7 @@ func TestResponseTools(t *testing.T) {
 		`{"type":"function_call_output","call_id":"1","output":"b"},{"type":"function_call_output","call_id":"2","output":[{"type":"input_text","text":"c"}]}]`), &all); err != nil {
 		t.Fatal(err)
 	}
-	text, err := s.render(t.Context(), all, nil, nil)
+	text, err := s.render(t.Context(), all, nil, chat.Conversation{})
 	if want := `<s>user: aassistant: <tool_call>{"name": "f", "arguments": {}}</tool_call><tool_call>{"name": "g", "arguments": {"x": 1}}</tool_call>tool: btool: c`; err != nil || text != want {
 		t.Errorf("%q, want %q; %v", text, want, err)
 	}

@@ -200,7 +200,7 @@ func TestToolConversation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := s.conversation(t.Context(), messages, tools)
+	ids, err := s.conversation(t.Context(), messages, tools, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestToolConversation(t *testing.T) {
 	if !slices.Equal(special, []int32{s.engine.Tokenizer.BOS(), marker}) {
 		t.Errorf("the control tokens are %v", special)
 	}
-	text, err := s.render(t.Context(), messages, tools, nil)
+	text, err := s.render(t.Context(), messages, tools, chat.Conversation{})
 	if want := `<s>[AVAILABLE_TOOLS][{"type": "function", "function": {"name": "f", "parameters": {"title": "[TOOL_CALLS]"}}}][INST]a[/INST][INST][/INST]` +
 		`[TOOL_CALLS][{"type": "function", "function": {"name": "[TOOL_CALLS]", "arguments": {"</s>": "<s>"}}, "id": "1"}][INST][TOOL_CALLS][/INST]`; err != nil || text != want {
 		t.Errorf("%s\n%s %v", text, want, err)

@@ -104,6 +104,7 @@ var validBodies = []struct{ path, body string }{
 	{"/v1/responses", `{"model":"small","instructions":"he","input":"h","max_output_tokens":2,"temperature":0.5,"store":false}`},
 	{"/v1/responses", `{"input":[{"role":"user","content":[{"type":"input_text","text":"h"}]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":"no"}],"tools":[{"type":"function","name":"f","parameters":{"type":"object","properties":{}},"strict":true}],"tool_choice":"none","text":{"format":{"type":"json_object"}},"stream":true,"max_output_tokens":3}`},
 	{"/tokenize", `{"model":"small","prompt":"hello </s>","add_special_tokens":false}`},
+	{"/tokenize", `{"messages":[{"role":"user","content":"h"}],"tools":[],"add_generation_prompt":false,"return_token_strs":true}`},
 	{"/detokenize", `{"model":"small","tokens":[1,5,6,7,2]}`},
 	{"/apply-template", `{"messages":[{"role":"user","content":"h"},{"role":"assistant","content":"e"},{"role":"user","content":"l"}]}`},
 }
