@@ -1,8 +1,10 @@
 package grammar
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,4 +112,33 @@ func BenchmarkCompile(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkAlike is the masks of the schema that is followed furthest: as many objects that begin alike
+// as there may be.
+func BenchmarkAlike(b *testing.B) {
+	_, v := llama3Vocabulary(b)
+	g := mustCompile(b, alike(maxAlike), Options{})
+	worst := time.Duration(0)
+	for b.Loop() {
+		m := v.Bind(g).Matcher()
+		for _, text := range []string{`{`, `"`, `a`, `b`, `"`, `:`} {
+			if !m.Accept([]byte(text)) {
+				b.Fatal(text)
+			}
+			start := time.Now()
+			m.Mask()
+			worst = max(worst, time.Since(start))
+		}
+	}
+	b.ReportMetric(float64(worst.Microseconds()), "worst-µs")
+}
+
+// alike is a schema of objects that begin alike.
+func alike(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`{"type":"object","properties":{"ab":{"type":"object","properties":{"x%d":{"type":"string"}},"additionalProperties":{"type":"string"}}},"additionalProperties":{"type":"string"}}`, i))
+	}
+	return `{"anyOf":[` + strings.Join(all, ",") + `]}`
 }

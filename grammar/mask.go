@@ -1,6 +1,10 @@
 package grammar
 
-import "slices"
+import (
+	"context"
+	"math"
+	"slices"
+)
 
 // A mask is found in three ways, the fast ones first. The mask of a state that was there before
 // is kept. Inside a string most tokens stay inside of it, whatever is around: which ones is kept
@@ -57,13 +61,16 @@ func (v *Vocabulary) Bind(g *Grammar) *Constraint {
 	return &Constraint{g, v, newRecent[uint64, []uint32](stateMasks), newRecent[lexemeState, *lexemeMask](lexemeMasks)}
 }
 
-// mask is the tokens that may follow state. It is kept, and must not be changed.
-func (c *Constraint) mask(state []thread) []uint32 {
+// mask is the tokens that may follow state. It is kept, and must not be changed. The error is that of
+// ctx, with which it ends early.
+func (c *Constraint) mask(ctx context.Context, state []thread) ([]uint32, error) {
 	key := stateHash(state)
 	if mask, ok := c.states.get(key); ok {
-		return mask
+		return mask, nil
 	}
-	w := walker{c: c, mask: make([]uint32, c.v.words())}
+	e := effort{ctx: ctx, slow: c.v.slow, look: quickWork}
+	defer e.end()
+	w := walker{c: c, mask: make([]uint32, c.v.words()), effort: &e}
 	var between []thread
 	for i := range state {
 		if t := &state[i]; t.lexeme() != nil {
@@ -73,39 +80,82 @@ func (c *Constraint) mask(state []thread) []uint32 {
 		}
 	}
 	w.under(0, between, 0)
+	if e.err != nil {
+		return nil, e.err
+	}
 	if done(state) {
 		for _, id := range c.v.ends {
 			w.mask[id>>5] |= 1 << (id & 31)
 		}
 	}
 	c.states.put(key, w.mask)
-	return w.mask
+	return w.mask, nil
 }
 
-// lexemeMask is the mask of a lexeme alone.
-func (c *Constraint) lexemeMask(lex *lexeme, state int32) *lexemeMask {
+// How much work a mask is: threads that take a byte. quickWork is a few milliseconds; what is more is done
+// for one mask of a vocabulary at a time, and asks every lookWork whether anybody still wants it.
+const (
+	quickWork = 1 << 19
+	lookWork  = 1 << 16
+)
+
+// effort counts the work for a mask.
+type effort struct {
+	ctx  context.Context
+	slow chan struct{} // see [Vocabulary]
+	work int
+	look int   // work at which to see whether and when it goes on
+	turn bool  // this mask is the one
+	err  error // nobody wants the mask any more
+}
+
+// spend counts work and reports whether there is to be more.
+func (e *effort) spend(n int) bool {
+	if e.work += n; e.work < e.look || e.err != nil {
+		return e.err == nil
+	}
+	e.look = e.work + lookWork
+	if !e.turn {
+		select {
+		case e.slow <- struct{}{}:
+			e.turn = true
+		case <-e.ctx.Done():
+		}
+	}
+	e.err = e.ctx.Err()
+	return e.err == nil
+}
+
+// end lets another mask be slow.
+func (e *effort) end() {
+	if e.turn {
+		<-e.slow
+	}
+}
+
+// lexemeMask is the mask of a lexeme alone, and the work that it was: none where it is kept.
+func (c *Constraint) lexemeMask(lex *lexeme, state int32) (m *lexemeMask, work int) {
 	if lex == freeText() {
 		c.v.mu.Lock()
 		defer c.v.mu.Unlock()
-		m := c.v.free[state]
-		if m == nil {
-			m = c.newLexemeMask(lex, state)
+		if m = c.v.free[state]; m == nil {
+			m, work = c.newLexemeMask(lex, state)
 			c.v.free[state] = m
 		}
-		return m
+		return m, work
 	}
 	key := lexemeState{lex, state}
 	m, ok := c.lexemes.get(key)
 	if !ok {
-		m = c.newLexemeMask(lex, state)
+		m, work = c.newLexemeMask(lex, state)
 		c.lexemes.put(key, m)
 	}
-	return m
+	return m, work
 }
 
-func (c *Constraint) newLexemeMask(lex *lexeme, state int32) *lexemeMask {
-	m := &lexemeMask{}
-	w := walker{c: c, mask: make([]uint32, c.v.words())}
+func (c *Constraint) newLexemeMask(lex *lexeme, state int32) (*lexemeMask, int) {
+	m, e := &lexemeMask{}, effort{look: math.MaxInt} // it is kept, so it is made whole
+	w := walker{c: c, mask: make([]uint32, c.v.words()), effort: &e}
 	w.scan(0, lex, state, func(node, label int32) {
 		e := exit{node: node, label: label}
 		if lex == freeText() {
@@ -114,7 +164,7 @@ func (c *Constraint) newLexemeMask(lex *lexeme, state int32) *lexemeMask {
 		m.exits = append(m.exits, e)
 	})
 	m.mask = w.mask
-	return m
+	return m, e.work
 }
 
 // charCounts is the counts of a state of freeText.
@@ -167,6 +217,7 @@ type walker struct {
 	c     *Constraint
 	mask  []uint32
 	spare [][]thread // by the depth of recursion
+	*effort
 }
 
 // buffer is empty memory for the states at a depth of recursion.
@@ -187,7 +238,7 @@ func (w *walker) under(node int32, state []thread, depth int) {
 		return
 	}
 	v := w.c.v
-	for n := node + 1; n < v.nodes[node].after; n = v.nodes[n].after {
+	for n := node + 1; n < v.nodes[node].after && w.spend(len(state)); n = v.nodes[n].after {
 		next := w.c.g.step(state, v.nodes[n].byte, w.buffer(depth))
 		w.spare[depth] = next
 		if len(next) > 0 {
@@ -209,7 +260,10 @@ func (w *walker) inLexeme(node int32, t *thread, depth int) {
 
 // insideLexeme allows the tokens that may follow a thread inside a lexeme.
 func (w *walker) insideLexeme(t *thread) {
-	m := w.c.lexemeMask(t.lexeme(), t.state)
+	m, work := w.c.lexemeMask(t.lexeme(), t.state)
+	if !w.spend(work + w.c.v.words()/16) { // to merge it
+		return
+	}
 	if t.counts() {
 		w.counted(t, m)
 	} else {
@@ -292,6 +346,7 @@ func (v *Vocabulary) charsTo(node int32, lex *lexeme, state int32) (chars int16)
 func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, label int32)) {
 	v := w.c.v
 	var states [maxToken + 1]int32 // by depth
+	steps := 0
 	states[v.nodes[node].depth] = state
 	if label := lex.label(state); label != noLabel {
 		found(node, label)
@@ -319,6 +374,7 @@ func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, lab
 			continue
 		}
 		states[at.depth] = to - 1
+		steps++
 		if !lex.quoted && n+1 < at.after {
 			if label := lex.label(to - 1); label != noLabel {
 				found(n, label)
@@ -326,4 +382,5 @@ func (w *walker) scan(node int32, lex *lexeme, state int32, found func(node, lab
 		}
 		n++
 	}
+	w.spend(steps)
 }

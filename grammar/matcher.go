@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -29,12 +30,22 @@ func (m *Matcher) Clone() *Matcher {
 // id/32. It has (vocabulary+31)/32 words, and at least one bit until an ending token was
 // accepted. The matcher keeps it: it must not be changed.
 func (m *Matcher) Mask() []uint32 {
+	mask, err := m.MaskContext(context.Background())
+	if err != nil {
+		panic(err) // of a context that never ends
+	}
+	return mask
+}
+
+// MaskContext is Mask, given up once ctx is done, which is the error. Masks of much work, of alternatives
+// that are open at the same time, are made one at a time for a vocabulary; others do not wait for them.
+func (m *Matcher) MaskContext(ctx context.Context) ([]uint32, error) {
 	m.c.g.mu.Lock()
 	defer m.c.g.mu.Unlock()
 	if m.ended {
-		return make([]uint32, m.c.v.words())
+		return make([]uint32, m.c.v.words()), nil
 	}
-	return m.c.mask(m.state)
+	return m.c.mask(ctx, m.state)
 }
 
 // Done reports whether what was accepted is a whole value, so that the answer may end. More may

@@ -20,6 +20,8 @@ type Vocabulary struct {
 
 	mu   sync.Mutex
 	free map[int32]*lexemeMask // of the states of freeText
+
+	slow chan struct{} // capacity 1: a mask of much work is made, and others of the kind wait
 }
 
 // trieNode is a beginning of tokens: the bytes on the way to it.
@@ -38,7 +40,7 @@ const maxToken = 1 << 10
 // for one that stands for none and is never allowed. ends are the tokens that end an answer:
 // they are allowed behind a whole value only, whatever their text.
 func NewVocabulary(texts []string, ends []int32) (*Vocabulary, error) {
-	v := &Vocabulary{size: len(texts), ends: slices.Clone(ends), free: map[int32]*lexemeMask{}}
+	v := &Vocabulary{size: len(texts), ends: slices.Clone(ends), free: map[int32]*lexemeMask{}, slow: make(chan struct{}, 1)}
 	var ids []int32 // allowed ones, in the order of their texts
 	isEnd := make(map[int32]bool, len(ends))
 	for _, id := range ends {

@@ -24,7 +24,9 @@
 //  5. What was preempted prefills its prompt again and replays its tokens as decode steps,
 //     which gives the same bits for every attention method, random ones included.
 //  6. A request that never fits is refused at once, with the numbers.
-//  7. A request whose context is done leaves before the next step.
+//  7. Masks of constraints are made beside the loop. A sequence whose mask is late is parked, and
+//     sampled when it comes.
+//  8. A request whose context is done leaves before the next step.
 //
 // Package serve/openai is the same over HTTP.
 //

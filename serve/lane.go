@@ -98,11 +98,12 @@ func (l *lane) admit() {
 // blocksOf is the number of blocks that hold n positions.
 func blocksOf(n int) int { return (n + blockLen - 1) / blockLen }
 
-// read runs one prefill chunk of the first prompt that is not read yet.
-func (l *lane) read() {
+// read runs one prefill chunk of the first prompt that is not read yet, and reports whether there
+// was one.
+func (l *lane) read() bool {
 	i := slices.IndexFunc(l.running, func(t *task) bool { return !t.read() })
 	if i < 0 {
-		return
+		return false
 	}
 	t := l.running[i]
 	if t.seq.Len() == 0 {
@@ -115,7 +116,7 @@ func (l *lane) read() {
 	err := t.seq.Prefill(t.ctx, rest[:n], engine.PrefillOptions{Prompt: len(t.Prompt), Logits: t.echo()})
 	if err != nil {
 		t.fail(err)
-		return
+		return true
 	}
 	l.s.pace.add(n, time.Since(start))
 	l.count(start, false, n, t)
@@ -125,6 +126,7 @@ func (l *lane) read() {
 		t.prefilled()
 		l.sample(t)
 	}
+	return true
 }
 
 // chunkLimit is how many rows a prefill chunk may have.
@@ -135,18 +137,29 @@ func (s *Scheduler) chunkLimit(l *lane) int {
 	return min(s.pace.rows(s.conf.MaxStall), l.runner.PassRows())
 }
 
-// write runs one decode step of all sequences whose prompts are read.
-func (l *lane) write() {
+// tasks are the running requests of which something is true.
+func (l *lane) tasks(is func(*task) bool) (some []*task) {
+	for _, t := range l.running {
+		if is(t) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// write runs one decode step of all sequences that have a token to store, and reports whether there
+// were any.
+func (l *lane) write() bool {
 	grow := 0 // blocks
-	for _, t := range slices.Clone(l.running) {
-		if l.has(t) && t.read() && t.seq.Len()%blockLen == 0 && (t.reserved > 0 || l.s.claim(t)) {
+	for _, t := range l.tasks((*task).writes) {
+		if l.has(t) && t.seq.Len()%blockLen == 0 && (t.reserved > 0 || l.s.claim(t)) {
 			grow++
 		}
 	}
 	l.s.prefix.evict(grow)
-	writing := slices.DeleteFunc(slices.Clone(l.running), func(t *task) bool { return !t.read() })
+	writing := l.tasks((*task).writes)
 	if len(writing) == 0 {
-		return
+		return false
 	}
 	start := time.Now()
 	err := l.step(writing)
@@ -154,13 +167,14 @@ func (l *lane) write() {
 		for _, t := range writing {
 			t.fail(err)
 		}
-		return
+		return true
 	}
 	l.count(start, true, 1, writing...)
 	for _, t := range writing {
 		t.stepped()
 	}
 	l.sample(writing...)
+	return true
 }
 
 // has reports whether a request still runs.
@@ -185,7 +199,8 @@ func (l *lane) step(writing []*task) (err error) {
 
 // sample samples a token of each sequence whose stored tokens are all that it has.
 func (l *lane) sample(tasks ...*task) {
-	tasks = slices.DeleteFunc(tasks, func(t *task) bool { return !l.has(t) || t.stored < len(t.tokens) || !t.prepare(l.s.vocab) })
+	tasks = l.s.awaited(slices.DeleteFunc(tasks, func(t *task) bool { return !l.has(t) || t.stored < len(t.tokens) }))
+	tasks = slices.DeleteFunc(tasks, func(t *task) bool { return !t.prepare(l.s.vocab) })
 	l.active, l.how = l.active[:0], l.how[:0]
 	for _, t := range tasks {
 		l.active, l.how = append(l.active, t.seq), append(l.how, t.Sampling)

@@ -38,16 +38,6 @@ type Request struct {
 	Constraint Constraint        // nil lets everything be written
 }
 
-// Constraint restricts what a sequence may write: a matcher of package grammar. It belongs to
-// one request and is called by the scheduler's goroutine.
-type Constraint interface {
-	// Mask is the tokens that may come next, token id as bit id%32 of word id/32; those that
-	// end the generation where the text may end.
-	Mask() []uint32
-	// AcceptToken is told of each token that was sampled.
-	AcceptToken(id int32) error
-}
-
 // Piece is a token and the text that became final with it, none with a token that ends the
 // generation. The last piece may be text alone.
 type Piece struct {

@@ -44,6 +44,9 @@ type Scheduler struct {
 	prefix *prefixCache
 	pace   pace
 	turn   int // the lane of the next turn
+	idle   int // turns without anything to do
+
+	patience time.Duration // maskPatience
 
 	preempted, prompted, generated int // see [Stats]
 
@@ -64,7 +67,7 @@ type Scheduler struct {
 // each attention spec: see [engine.Engine.NewRunners]. The runners and the engine's
 // device are the scheduler's until it is closed.
 func New(e *engine.Engine, runners []*engine.Runner, c Config) *Scheduler {
-	s := &Scheduler{conf: c, vocab: e.Model.Vocab, news: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Scheduler{conf: c, vocab: e.Model.Vocab, patience: maskPatience, news: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.Observe == nil {
 		s.conf.Observe = nobody{}
 	}
@@ -86,9 +89,9 @@ func (s *Scheduler) loop() {
 			s.dismiss()
 			l := s.nextLane()
 			l.admit()
-			l.read()
-			l.write()
+			sampled, read, wrote := l.resume(), l.read(), l.write()
 			s.publish()
+			s.rest(sampled || read || wrote)
 		}
 		return nil
 	})

@@ -277,12 +277,15 @@ func TestRefused(t *testing.T) {
 	close(open)
 }
 
-// gate is a constraint that holds the scheduler until it is closed.
+// gate is a constraint that holds its request until it is closed.
 type gate chan struct{}
 
-func (g gate) Mask() []uint32 {
-	<-g
-	return slices.Repeat([]uint32{1<<32 - 1}, 16)
+func (g gate) MaskContext(ctx context.Context) ([]uint32, error) {
+	select {
+	case <-g:
+	case <-ctx.Done():
+	}
+	return slices.Repeat([]uint32{1<<32 - 1}, 16), ctx.Err()
 }
 
 func (gate) AcceptToken(int32) error { return nil }
@@ -334,10 +337,10 @@ func TestCancelled(t *testing.T) {
 // banned lets one token follow, and then another.
 type banned struct{ say []int32 }
 
-func (b *banned) Mask() []uint32 {
+func (b *banned) MaskContext(context.Context) ([]uint32, error) {
 	mask := make([]uint32, 16)
 	mask[b.say[0]/32] = 1 << (b.say[0] % 32)
-	return mask
+	return mask, nil
 }
 
 func (b *banned) AcceptToken(int32) error {

@@ -14,7 +14,8 @@ import (
 // the cache.
 type task struct {
 	Request
-	ctx    context.Context
+	ctx    context.Context // is done once the request has ended
+	cancel func()
 	lane   *lane
 	order  uint64 // of arrival
 	answer *Answer
@@ -29,13 +30,16 @@ type task struct {
 	logits   []float32 // f32 [vocab]: of the next token, where somebody asks for them
 	biased   []float32 // f32 [vocab]: these with the bias
 	endless  []uint32  // the tokens that end nothing, for MinTokens
+	mask     *nextMask // of the constraint
+	parked   bool      // the mask is not there yet; logits has what to sample then
 
 	result                    Result
 	came, began, decoded, new time.Time // submitted, first chunk, logits of the prompt, last token
 }
 
 func newTask(ctx context.Context, r Request, l *lane, order uint64) *task {
-	t := &task{Request: r, ctx: ctx, lane: l, order: order, answer: newAnswer(), came: time.Now()}
+	t := &task{Request: r, lane: l, order: order, answer: newAnswer(), came: time.Now()}
+	t.ctx, t.cancel = context.WithCancel(ctx)
 	t.result.Prompt = len(r.Prompt)
 	t.text = l.engine.Text(nil, r.Show...)
 	t.mayEnd()
@@ -47,6 +51,9 @@ func (t *task) total() int { return len(t.Prompt) + len(t.tokens) }
 
 // read reports whether the prompt is stored.
 func (t *task) read() bool { return t.seq != nil && t.seq.Len() >= len(t.Prompt) }
+
+// writes reports whether the sequence has a token to store.
+func (t *task) writes() bool { return t.read() && t.stored < len(t.tokens) }
 
 // open takes a slot.
 func (t *task) open() (err error) {
@@ -61,6 +68,7 @@ func (t *task) start(cache *prefixCache) {
 	if t.began.IsZero() {
 		t.began = time.Now()
 		t.result.Waited = t.began.Sub(t.came)
+		t.follow()
 	}
 	if t.Echo && t.Logprobs {
 		return // logits of every position are wanted
@@ -157,7 +165,7 @@ func (t *task) constrain(vocab int) error {
 	}
 	switch {
 	case t.Constraint != nil:
-		return t.seq.Allow(t.Constraint.Mask())
+		return t.seq.Allow(t.mask.mask)
 	case len(t.tokens) < t.MinTokens:
 		return t.seq.Allow(t.goesOn(vocab))
 	}
@@ -194,12 +202,6 @@ func (t *task) mayEnd() {
 func (t *task) take(id int32) {
 	t.observe()
 	t.lane.s.generated++
-	if t.Constraint != nil {
-		if err := t.Constraint.AcceptToken(id); err != nil {
-			t.finish("", err)
-			return
-		}
-	}
 	t.tokens = append(t.tokens, id)
 	p, ends, stopped := Piece{ID: id, Token: true}, t.ends(id), false
 	if !ends {
@@ -220,6 +222,8 @@ func (t *task) take(id int32) {
 		t.finish(engine.StopString, nil)
 	case len(t.tokens) == t.MaxTokens:
 		t.finish(engine.StopLength, nil)
+	default:
+		t.follow(id)
 	}
 }
 
@@ -255,7 +259,7 @@ func (t *task) preempt() {
 func (t *task) close() {
 	t.seq.Close()
 	t.lane.s.prefix.leave(t)
-	t.seq, t.stored, t.reserved = nil, 0, 0
+	t.seq, t.stored, t.reserved, t.parked = nil, 0, 0, false
 	t.lane.running = without(t.lane.running, t)
 }
 
@@ -281,6 +285,7 @@ func (t *task) fail(err error) {
 
 // finish ends the answer and leaves the lane.
 func (t *task) finish(why engine.StopReason, err error) {
+	t.cancel()
 	if t.seq != nil {
 		t.close()
 	} else {

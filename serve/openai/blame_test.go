@@ -31,8 +31,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestNoWaitForSchemas has the grammar of a call go on while somebody's schema is compiled: the
-// scheduler's goroutine must not wait for that.
+// TestNoWaitForSchemas has the grammar of a call go on while somebody's schema is compiled.
 func TestNoWaitForSchemas(t *testing.T) {
 	parsed, err := chat.Parse(callTemplates["hermes"])
 	if err != nil {
@@ -53,7 +52,7 @@ func TestNoWaitForSchemas(t *testing.T) {
 	defer s.schemas.mu.Unlock()
 	done := make(chan bool)
 	go func() {
-		m.Mask()
+		m.MaskContext(t.Context())
 		s.schemas.objectTokens()
 		close(done)
 	}()

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -68,12 +69,12 @@ func (g *callGrammar) matcher() *callMatcher {
 	return m
 }
 
-// Mask is the tokens that may come next.
-func (m *callMatcher) Mask() []uint32 {
+// MaskContext is the tokens that may come next.
+func (m *callMatcher) MaskContext(ctx context.Context) ([]uint32, error) {
 	clear(m.mask)
 	switch m.phase {
 	case inCall:
-		return m.m.Mask()
+		return m.m.MaskContext(ctx)
 	case inLiteral:
 		m.s.allowLiteral(m.mask, m.literal)
 	case betweenCalls:
@@ -88,21 +89,25 @@ func (m *callMatcher) Mask() []uint32 {
 			m.mask[i] = ^uint32(0)
 		}
 		if m.phase == beforeText && m.format.Open == "" {
-			m.beginAsCall()
+			return m.mask, m.beginAsCall(ctx)
 		}
 	}
-	return m.mask
+	return m.mask, nil
 }
 
 // next is what stands between two calls.
 func (m *callMatcher) next() string { return "\n" + m.format.Open + "\n" }
 
 // beginAsCall leaves of the tokens that begin an object those that begin a call.
-func (m *callMatcher) beginAsCall() {
-	calls := m.m.Mask()
+func (m *callMatcher) beginAsCall(ctx context.Context) error {
+	calls, err := m.m.MaskContext(ctx)
+	if err != nil {
+		return err
+	}
 	for _, id := range m.s.objectTokens() {
 		m.mask[id>>5] = m.mask[id>>5]&^(1<<(id&31)) | calls[id>>5]&(1<<(id&31))
 	}
+	return nil
 }
 
 func (m *callMatcher) allowEnds() {

@@ -26,7 +26,7 @@ type schemas struct {
 	compiled   map[string]*grammar.Constraint // by schema; "" is any object
 	size       int                            // bytes of these schemas
 
-	// The scheduler's goroutine asks for these: it must not wait until a schema is compiled.
+	// Masks ask for these: they must not wait until a schema is compiled.
 	tokens   sync.Mutex
 	literals map[string][]int32 // see allowLiteral
 	objects  []int32            // see objectTokens
