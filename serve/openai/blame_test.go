@@ -1,11 +1,14 @@
 package openai
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gollm/gollm/grammar"
 	"github.com/gollm/gollm/tokenizer/chat"
 )
 
@@ -31,7 +34,8 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestNoWaitForSchemas has the grammar of a call go on while somebody's schema is compiled.
+// TestNoWaitForSchemas has the grammar of a call go on while somebody's schema is compiled, and one that is
+// compiled be used.
 func TestNoWaitForSchemas(t *testing.T) {
 	parsed, err := chat.Parse(callTemplates["hermes"])
 	if err != nil {
@@ -42,16 +46,19 @@ func TestNoWaitForSchemas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.schemas.calls(tools)
+	c, err := s.schemas.calls(t.Context(), tools)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := c.matcher()
 	m.expect("\n</tool_call>", betweenCalls)
-	s.schemas.mu.Lock()
-	defer s.schemas.mu.Unlock()
+	s.schemas.compiling.Lock()
+	defer s.schemas.compiling.Unlock()
 	done := make(chan bool)
 	go func() {
+		if _, err := s.schemas.calls(t.Context(), tools); err != nil {
+			t.Error(err)
+		}
 		m.MaskContext(t.Context())
 		s.schemas.objectTokens()
 		close(done)
@@ -63,22 +70,85 @@ func TestNoWaitForSchemas(t *testing.T) {
 	}
 }
 
-// TestKeptSchemas compiles more than is kept: the oldest make room.
+// TestKeptSchemas compiles more than is kept: what no request has makes room, the oldest first, and
+// what requests have is not forgotten; beyond the limit no more are taken.
 func TestKeptSchemas(t *testing.T) {
 	s := serveStories(t, nil)
 	size := maxSchemaBytes/4 - 100
+	schema := func(i int) string { return fmt.Sprintf(`{"type":"null","title":"%d%s"}`, i, strings.Repeat("a", size)) }
+	ask := func(e *entry, i int) (*grammar.Constraint, error) {
+		return s.schemas.constraint(context.WithValue(t.Context(), entryKey{}, e), "text", schema(i))
+	}
+	kept := func() (all []int) {
+		bytes := 0
+		for text := range s.schemas.compiled {
+			bytes += len(text)
+			all = append(all, int(text[len(`{"type":"null","title":"`)]-'0'))
+		}
+		if bytes > maxSchemaBytes || bytes != s.schemas.size || bytes == 0 {
+			t.Errorf("%d bytes of schemas are kept, %d by the count, want at most %d", bytes, s.schemas.size, maxSchemaBytes)
+		}
+		slices.Sort(all)
+		return all
+	}
+	first := &entry{}
 	for i := range 9 {
-		schema := fmt.Sprintf(`{"type":"null","title":"%d%s"}`, i, strings.Repeat("a", size))
-		c, err := s.schemas.constraint("text", schema)
-		if again, _ := s.schemas.constraint("text", schema); err != nil || c != again {
+		e := &entry{}
+		if i == 0 {
+			e = first
+		}
+		c, err := ask(e, i)
+		if again, _ := ask(e, i); err != nil || c != again {
 			t.Fatalf("schema %d is compiled twice, or: %v", i, err)
 		}
+		if i > 0 {
+			s.schemas.release(e)
+		}
 	}
-	kept := 0
-	for schema := range s.schemas.compiled {
-		kept += len(schema)
+	if got := kept(); !slices.Equal(got, []int{0, 6, 7, 8}) {
+		t.Errorf("kept are %v, want that of the request and the newest", got)
 	}
-	if kept > maxSchemaBytes || kept != s.schemas.size || kept == 0 {
-		t.Errorf("%d bytes of schemas are kept, %d by the count, want at most %d", kept, s.schemas.size, maxSchemaBytes)
+	rest := &entry{}
+	for i := 1; i < 4; i++ {
+		if _, err := ask(rest, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ask(&entry{}, 9); err == nil || asAPI(err).status != 429 || !strings.Contains(err.Error(), "at most 4194304; try again later") {
+		t.Errorf("more than requests may have: %v", err)
+	}
+	s.schemas.release(rest)
+	if _, err := ask(rest, 9); err != nil {
+		t.Errorf("once they have ended: %v", err)
+	}
+	if got := kept(); !slices.Equal(got, []int{0, 2, 3, 9}) {
+		t.Errorf("kept are %v", got)
+	}
+}
+
+// TestSchemasEnd has requests that are answered, or refused, hold no schema.
+func TestSchemasEnd(t *testing.T) {
+	parsed, err := chat.Parse(callTemplates["hermes"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveStories(t, func(c *Config) { c.Template = format{parsed, "<s>", "</s>"} })
+	const form = `{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"null"}}}`
+	for path, body := range map[string]string{
+		"/v1/completions":      `{"prompt":"a","max_tokens":3,"n":2,"response_format":` + form + `}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"a"}],"max_tokens":9,"tool_choice":"required","tools":[{"type":"function","function":{"name":"f"}}]}`,
+		"/v1/responses":        `{"input":"a","max_output_tokens":100000,"text":{"format":{"type":"json_object"}}}`, // more than fit
+	} {
+		if status, text := s.ask("POST", path, body); status != 200 && path != "/v1/responses" {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if n := len(s.schemas.compiled); n != 3 {
+		t.Errorf("%d schemas are kept, want 3", n)
+	}
+	for schema, c := range s.schemas.compiled {
+		if c.users != 0 || c.asked == 0 {
+			t.Errorf("%.80q: %d requests have it", schema, c.users)
+		}
 	}
 }

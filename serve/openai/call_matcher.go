@@ -22,8 +22,8 @@ type callGrammar struct {
 }
 
 // calls is the grammar of the answers that a toolset wants.
-func (s *schemas) calls(t *toolset) (*callGrammar, error) {
-	c, err := s.constraint("tools", t.grammarText(), t.schemaPaths()...)
+func (s *schemas) calls(ctx context.Context, t *toolset) (*callGrammar, error) {
+	c, err := s.constraint(ctx, "tools", t.grammarText(), t.schemaPaths()...)
 	if refused := new(grammar.SchemaError); errors.As(err, &refused) {
 		return nil, t.blame(refused)
 	} else if err != nil {

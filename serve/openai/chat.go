@@ -141,7 +141,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	base.MaxTokens = s.answerLen(len(base.Prompt), c.limit(), math.MaxInt32)
 	base.Logprobs, base.Top = c.Logprobs, value(c.TopLogprobs, 0)
 	all := choices(base, value(c.N, 1))
-	if err := s.apply(tools, all); err != nil {
+	if err := s.apply(r.Context(), tools, all); err != nil {
 		return err
 	}
 	return s.run(w, r, &c.params, newChatForm(s, &c, tools, len(all)), all)

@@ -56,9 +56,7 @@ func (s *Server) hold(r *http.Request) error {
 	}
 	if limit := heldBodies * s.conf.MaxBody; s.held.Add(size) > limit {
 		s.held.Add(-size)
-		e := failure(http.StatusTooManyRequests, "the bodies of requests that run have %d bytes already; try again later", limit)
-		e.Type = "rate_limit_error"
-		return e.code("rate_limit_exceeded")
+		return busy("the bodies of requests that run have %d bytes already; try again later", limit)
 	}
 	entryOf(r).held = size
 	return nil

@@ -50,20 +50,25 @@ func failure(status int, format string, args ...any) *apiError {
 	return e
 }
 
+// busy is a request that may be answered later.
+func busy(format string, args ...any) *apiError {
+	e := failure(http.StatusTooManyRequests, format, args...)
+	e.Type = "rate_limit_error"
+	return e.code("rate_limit_exceeded")
+}
+
 // asAPI is what a client is told of an error.
 func asAPI(err error) *apiError {
 	var api *apiError
-	var busy *serve.BusyError
+	var full *serve.BusyError
 	var long *serve.TooLongError
 	var wrong *serve.RequestError
 	text := strings.TrimPrefix(err.Error(), "serve: ")
 	switch {
 	case errors.As(err, &api):
 		return api
-	case errors.As(err, &busy):
-		e := failure(http.StatusTooManyRequests, "%s", text)
-		e.Type = "rate_limit_error"
-		return e.code("rate_limit_exceeded")
+	case errors.As(err, &full):
+		return busy("%s", text)
 	case errors.As(err, &long):
 		return invalid("", "%s; ask for fewer tokens, or start gollm serve with a longer --ctx or a larger --cache", text).code("context_length_exceeded")
 	case errors.As(err, &wrong):

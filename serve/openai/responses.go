@@ -212,10 +212,10 @@ func (s *Server) responsesRequest(ctx context.Context, q *responsesRequest) (req
 	}
 	request.MaxTokens = s.answerLen(len(request.Prompt), q.MaxOutputTokens, math.MaxInt32)
 	all := []serve.Request{request}
-	if err := s.constrain("text", q.Text.format(), all); err != nil {
+	if err := s.constrain(ctx, "text", q.Text.format(), all); err != nil {
 		return request, nil, err
 	}
-	err = s.apply(tools, all)
+	err = s.apply(ctx, tools, all)
 	return all[0], tools, err
 }
 

@@ -174,7 +174,7 @@ type exchange struct {
 
 // run answers with the answers of all requests.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, p *params, f form, all []serve.Request) error {
-	if err := s.constrain("response_format", p.ResponseFormat, all); err != nil {
+	if err := s.constrain(r.Context(), "response_format", p.ResponseFormat, all); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context()) // a stream whose reader is gone leaves before its request is done

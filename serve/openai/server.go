@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gollm/gollm/grammar"
 	"github.com/gollm/gollm/serve"
 	"github.com/gollm/gollm/sparse"
 	"github.com/gollm/gollm/tokenizer"
@@ -65,7 +64,7 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 func New(c Config) *Server {
 	c.BodyTime, c.Patience = cmp.Or(c.BodyTime, BodyTime), cmp.Or(c.Patience, Patience)
 	s := &Server{conf: c, specs: c.Scheduler.Specs(), key: sha256.Sum256([]byte(c.Key)), started: time.Now(),
-		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*grammar.Constraint{}, literals: map[string][]int32{}}}
+		schemas: schemas{tok: c.Tokenizer, compiled: map[string]*compiled{}, literals: map[string][]int32{}}}
 	get := func(e endpoint) map[string]endpoint {
 		return map[string]endpoint{http.MethodGet: e, http.MethodHead: e}
 	}
@@ -92,7 +91,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w, patience: s.conf.Patience}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	e := &entry{}
-	defer func() { s.held.Add(-e.held) }()
+	defer func() {
+		s.held.Add(-e.held)
+		s.schemas.release(e)
+	}()
 	// Also where nobody reads the body: net/http reads what is left of it before it answers.
 	_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.conf.BodyTime)) // not every ResponseWriter can
 	r = r.WithContext(context.WithValue(r.Context(), entryKey{}, e))
@@ -235,8 +237,9 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // entry is what the log says of a request besides the line that all have.
 type entry struct {
-	attrs []slog.Attr
-	held  int64 // bytes of the body
+	attrs   []slog.Attr
+	held    int64       // bytes of the body
+	schemas []*compiled // that the request has
 }
 
 type entryKey struct{}
@@ -254,8 +257,11 @@ func (e *entry) noteError(err *apiError, text bool) {
 func noteOf(r *http.Request, key string, v any) { entryOf(r).note(key, v) }
 
 // entryOf is the entry of a request.
-func entryOf(r *http.Request) *entry {
-	if e, ok := r.Context().Value(entryKey{}).(*entry); ok {
+func entryOf(r *http.Request) *entry { return entryFrom(r.Context()) }
+
+// entryFrom is the entry of the request of a context.
+func entryFrom(ctx context.Context) *entry {
+	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		return e
 	}
 	return &entry{} // which nobody reads

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -196,7 +197,7 @@ func (t *toolset) show(s *Server) (ids []int32) {
 
 // apply gives requests what the tools need, and a constraint where there must be a call, where
 // one must be as a strict function says, or where there may be no second one.
-func (s *Server) apply(t *toolset, all []serve.Request) error {
+func (s *Server) apply(ctx context.Context, t *toolset, all []serve.Request) error {
 	if t == nil {
 		return nil
 	}
@@ -207,7 +208,7 @@ func (s *Server) apply(t *toolset, all []serve.Request) error {
 	if !t.forced && !strict && (t.many || t.format.Open == "") {
 		return nil
 	}
-	c, err := s.schemas.calls(t)
+	c, err := s.schemas.calls(ctx, t)
 	if err != nil {
 		return err
 	}
