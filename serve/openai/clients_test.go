@@ -169,14 +169,31 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// TestStalledBody sends nearly all of a body and stops: what is there is not held until the time for the
+// whole body is over.
+func TestStalledBody(t *testing.T) {
+	s := serveStories(t, func(c *Config) { c.BodyTime = growth * time.Second })
+	conn := dial(t, s.listen(t), "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"+strings.Repeat(" ", 900))
+	if err := conn.SetReadDeadline(time.Now().Add((growth - 3) * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || r.StatusCode != http.StatusRequestTimeout {
+		t.Fatal(r, err)
+	}
+	if n := s.held.Load(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
+
 // TestManyLargeBodies holds bodies of which no more fit into memory: others are told to come
-// again, until one of them is answered.
+// again, until one of them is answered. What was announced and did not come keeps nobody out.
 func TestManyLargeBodies(t *testing.T) {
 	s := serveStories(t, func(c *Config) { c.MaxBody = 1000 })
 	address := s.listen(t)
 	var held []net.Conn
-	for range heldBodies {
-		held = append(held, dial(t, address, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
+	for range 2 * heldBodies {
+		held = append(held, dial(t, address, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"))
 	}
 	wait := func(bytes int64) {
 		t.Helper()
@@ -188,12 +205,24 @@ func TestManyLargeBodies(t *testing.T) {
 		}
 		t.Fatalf("%d bytes are held, want %d", s.held.Load(), bytes)
 	}
-	wait(heldBodies * 1000)
-	r, err := http.Post("http://"+address+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Tom","max_tokens":3}`))
-	if err != nil || r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" {
-		t.Fatal(r, err)
+	wait(2 * heldBodies)
+	if status, body := s.ask("POST", "/v1/completions", `{"prompt":"Once","max_tokens":3}`); status != http.StatusOK {
+		t.Error("beside slow ones:", status, body)
 	}
-	r.Body.Close()
+	for _, conn := range held[:heldBodies] {
+		if _, err := io.WriteString(conn, strings.Repeat(" ", 990)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(heldBodies*991 + heldBodies)
+	text := `{"prompt":"Tom","max_tokens":3}` + strings.Repeat(" ", 900)
+	for what, body := range map[string]io.Reader{"of a length": strings.NewReader(text), "in chunks": struct{ io.Reader }{strings.NewReader(text)}} {
+		r, err := http.Post("http://"+address+"/v1/completions", "application/json", body)
+		if err != nil || r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" {
+			t.Fatal(what, r, err)
+		}
+		r.Body.Close()
+	}
 	for _, conn := range held {
 		conn.Close()
 	}

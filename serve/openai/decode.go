@@ -21,45 +21,29 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		e.status = http.StatusUnsupportedMediaType
 		return nil, e
 	}
-	if err := s.hold(r); err != nil {
+	u, err := s.newUpload(w, r)
+	if err != nil {
 		return nil, err
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.conf.MaxBody))
+	b, err := io.ReadAll(u)
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		e := invalid("", "the body is larger than %d bytes", large.Limit)
 		e.status = http.StatusRequestEntityTooLarge
 		return nil, e
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		e := invalid("", "the body was not there after %v", s.conf.BodyTime)
+		e := invalid("", "the body comes too slowly: all of it must be there after %v, and a twelfth more every %v", s.conf.BodyTime, s.conf.BodyTime/growth)
 		e.status = http.StatusRequestTimeout
 		return nil, e
+	}
+	if api := new(apiError); errors.As(err, &api) {
+		return nil, api
 	}
 	if err != nil {
 		return nil, invalid("", "the body cannot be read: %v", err)
 	}
-	e := entryOf(r)
-	s.held.Add(int64(len(b)) - e.held) // a client that did not say how large the body is has no more than it sent
-	e.held = int64(len(b))
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // from here on reading waits for the client to go away
+	_ = u.to.SetReadDeadline(time.Time{}) // from here on reading waits for the client to go away
 	return b, nil
-}
-
-// heldBodies is how many bodies of the largest size may be in memory at once.
-const heldBodies = 16
-
-// hold counts the body of a request as long as it is answered.
-func (s *Server) hold(r *http.Request) error {
-	size := s.conf.MaxBody
-	if r.ContentLength >= 0 {
-		size = min(size, r.ContentLength)
-	}
-	if limit := heldBodies * s.conf.MaxBody; s.held.Add(size) > limit {
-		s.held.Add(-size)
-		return busy("the bodies of requests that run have %d bytes already; try again later", limit)
-	}
-	entryOf(r).held = size
-	return nil
 }
 
 // decode reads a JSON object into the struct that dst points to. A key that is no field of
