@@ -88,6 +88,67 @@ func TestServeContract(t *testing.T) {
 	}
 }
 
+// dashboard is what a test wants of docs/serve/grafana.json.
+type dashboard struct {
+	Panels []struct {
+		ID      int
+		Title   string
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct{ RefID, Expr, LegendFormat string }
+	}
+}
+
+// TestServeDashboard holds the panels of the dashboard against a server: each reads metrics by labels that
+// they have, and each metric but the sizes of the cache has a panel; none covers another.
+func TestServeDashboard(t *testing.T) {
+	_, url, _ := startServer(t, "--roofline")
+	if status, body := complete(url, `{"prompt":"Once","max_tokens":3}`); status != 200 {
+		t.Fatal(status, body)
+	}
+	var d dashboard
+	if err := json.Unmarshal([]byte(contents(t, "../../docs/serve/grafana.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	have, read := scrape(t, url), map[string]bool{"vllm:cache_config_info": true}
+	metric, labels := regexp.MustCompile(`\b((?:vllm:|gollm_|process_)\w+)(?:{([^}]*)})?`), regexp.MustCompile(`\bby \(([^)]*)\)`)
+	for i, p := range d.Panels {
+		for _, q := range d.Panels[:i] {
+			if a, b := p.GridPos, q.GridPos; p.ID == q.ID || a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%q and %q have one number or lie on each other", p.Title, q.Title)
+			}
+		}
+		for _, x := range p.Targets {
+			found := metric.FindAllStringSubmatch(x.Expr, -1)
+			if len(found) == 0 || strings.Count(x.Expr, "(") != strings.Count(x.Expr, ")") {
+				t.Errorf("%q: %q", p.Title, x.Expr)
+			}
+			var wanted []string // labels
+			for _, by := range labels.FindAllStringSubmatch(x.Expr, -1) {
+				wanted = append(wanted, strings.Split(by[1], ", ")...)
+			}
+			for _, m := range found {
+				name := strings.TrimSuffix(m[1], "_bucket")
+				read[name] = true
+				own := slices.Clone(wanted)
+				for _, matcher := range strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' }) {
+					label, _, _ := strings.Cut(strings.TrimSpace(matcher), "=")
+					own = append(own, label)
+				}
+				for _, label := range own {
+					if label != "le" && label != "pod" && !strings.Contains(have[name], "`"+label+"`") { // Prometheus adds the pod
+						t.Errorf("%q reads %s by %s, which it has not: %q", p.Title, name, label, have[name])
+					}
+				}
+			}
+		}
+	}
+	for name := range have {
+		if (strings.HasPrefix(name, "vllm:") || strings.HasPrefix(name, "gollm_")) && !read[name] {
+			t.Errorf("no panel reads %s", name)
+		}
+	}
+}
+
 // documents are those of a YAML file.
 func documents(t *testing.T, path string) (all []map[string]any) {
 	t.Helper()
@@ -159,9 +220,6 @@ func TestServeDeployment(t *testing.T) {
 		}
 	}
 	checkServeArgs(t, at(t, container, "args").([]any))
-	if !json.Valid([]byte(contents(t, "../../docs/serve/grafana.json"))) {
-		t.Error("grafana.json is no JSON")
-	}
 }
 
 // checkServeArgs wants arguments that gollm serve takes, from other hosts with a key.
