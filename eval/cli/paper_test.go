@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,49 @@ func checkSmoke(t *testing.T, x *paper.Table, r *paper.Report) {
 	}
 	if x.Harness != nil && len(r.Servers) != len(slices.DeleteFunc(slices.Clone(x.Rows), func(row paper.Row) bool { return row.Hole != "" })) {
 		t.Errorf("servers %+v", r.Servers)
+	}
+}
+
+// TestDryRunCounts holds what a dry run says of prompts and tokens against the suite that reads them, and
+// wants the lengths of the paper and of the run in the table, where they differ.
+func TestDryRunCounts(t *testing.T) {
+	model := clitest.RandomModel(t, modeltest.Shape{Context: 1024})
+	args := []string{"eval", "paper", "anchor-needle", "-m", model, "-o", "out", "-n", "2", "--lengths", "450,600", "--dry-run"}
+	r := clitest.Decode[[]paper.Report](t, ok(t, "", append(args, "--json")...))[0]
+	command := strings.Fields(r.Command)[1:]
+	if strings.ContainsRune(r.Command, '\'') {
+		t.Fatalf("%s has quotes", r.Command)
+	}
+	prompts, tokens := 0, 0
+	for line := range strings.Lines(ok(t, "", append(command, "--dry-run")...)) {
+		var n, least, most, mean, answer int
+		_, rest, _ := strings.Cut(line, ": ")
+		if _, err := fmt.Sscanf(rest, "%d samples, prompts of %d to %d tokens (mean %d), answers of up to %d,", &n, &least, &most, &mean, &answer); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		prompts, tokens = prompts+n, tokens+n*(most+answer)
+	}
+	if l := r.Load; l == nil || l.Rows != 2 || l.Prompts != prompts || prompts != 36 || l.Tokens < tokens || l.Tokens != 18*(450+600) || l.Longest != 600 {
+		t.Errorf("%+v, the suite reads %d prompts of at most %d tokens", l, prompts, tokens)
+	}
+	if text := ok(t, "", args...); !strings.Contains(text, "load: each of 2 rows reads 36 prompts of up to 600 tokens, 18,900 tokens at most") {
+		t.Errorf("%s", text)
+	}
+	var b strings.Builder
+	if err := r.Markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "<br>paper 16,000 tokens<br>here none |") {
+		t.Errorf("no lengths in %s", b.String())
+	}
+	r = clitest.Decode[[]paper.Report](t, ok(t, "", "eval", "paper", "santa-ruler-32k", "-m", model, "--lengths", "500", "--tasks", "fwe", "--dry-run", "--json"))[0]
+	b.Reset()
+	if err := r.Markdown(&b); err != nil || !strings.Contains(b.String(), "| FWE<br>paper 32,768 tokens<br>here 500 |") {
+		t.Errorf("no lengths in %s, %v", b.String(), err)
+	}
+	b.Reset()
+	if err := r.Page().Write(&b); err != nil || !strings.Contains(b.String(), ">32,768<") || !strings.Contains(b.String(), ">500<") {
+		t.Errorf("no lengths in %s, %v", b.String(), err)
 	}
 }
 

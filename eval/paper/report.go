@@ -61,25 +61,27 @@ type Cell struct {
 
 // Report is a table with our figures beside the published ones.
 type Report struct {
-	Table     string   `json:"table"`
-	Title     string   `json:"title"`
-	Paper     string   `json:"paper"`
-	Source    string   `json:"source"`
-	Checked   string   `json:"checked"`
-	Published string   `json:"published_model"` // whose figures stand beside ours
-	Here      string   `json:"here"`            // the model that ran
-	Same      bool     `json:"same_model"`
-	Command   string   `json:"command,omitempty"`
-	Servers   []Server `json:"servers,omitempty"`
-	Complete  bool     `json:"complete"` // every sample that was asked for has an answer
-	Hole      string   `json:"hole,omitempty"`
-	Left      []string `json:"left_out"`
-	Reduced   []string `json:"reduced"`
-	Notes     []string `json:"notes"`
-	Fraction  bool     `json:"fraction"`
-	Rows      []Row    `json:"rows"`
-	Columns   []string `json:"columns"`
-	Cells     []Cell   `json:"cells"` // by rows
+	Table     string    `json:"table"`
+	Title     string    `json:"title"`
+	Paper     string    `json:"paper"`
+	Source    string    `json:"source"`
+	Checked   string    `json:"checked"`
+	Published string    `json:"published_model"` // whose figures stand beside ours
+	Here      string    `json:"here"`            // the model that ran
+	Same      bool      `json:"same_model"`
+	Command   string    `json:"command,omitempty"`
+	Servers   []Server  `json:"servers,omitempty"`
+	Complete  bool      `json:"complete"` // every sample that was asked for has an answer
+	Hole      string    `json:"hole,omitempty"`
+	Left      []string  `json:"left_out"`
+	Reduced   []string  `json:"reduced"`
+	Notes     []string  `json:"notes"`
+	Fraction  bool      `json:"fraction"`
+	Rows      []Row     `json:"rows"`
+	Columns   []string  `json:"columns"`
+	Lengths   []Lengths `json:"lengths"` // by columns
+	Load      *Load     `json:"load,omitempty"`
+	Cells     []Cell    `json:"cells"` // by rows
 }
 
 // scorer is our figure of a cell and its difference to dense, or why there is none. whole
@@ -186,9 +188,11 @@ func (p *Plan) begin() *Report {
 	if !p.Same {
 		r.Notes = append([]string{fmt.Sprintf("another model: the paper's figures are of %s, ours of %s, so only the differences to dense say something", p.Model.Name, p.Here)}, r.Notes...)
 	}
-	for _, c := range t.Columns {
-		r.Columns = append(r.Columns, c.Name)
+	for i := range t.Columns {
+		c := &t.Columns[i]
+		r.Columns, r.Lengths = append(r.Columns, c.Name), append(r.Lengths, p.lengthsOf(c))
 	}
+	r.Load = p.load()
 	return r
 }
 

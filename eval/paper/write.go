@@ -118,8 +118,8 @@ func (r *Report) Markdown(w io.Writer) error {
 // rowsOf writes the rows of the table.
 func (r *Report) rowsOf(b *strings.Builder, numbers map[string]int) {
 	fmt.Fprintf(b, "| |")
-	for _, c := range r.Columns {
-		fmt.Fprintf(b, " %s |", cellText(c))
+	for i, c := range r.Columns {
+		fmt.Fprintf(b, " %s%s |", cellText(c), r.lengths(i))
 	}
 	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---|", len(r.Columns)))
 	for i, row := range r.Rows {
@@ -134,6 +134,15 @@ func (r *Report) rowsOf(b *strings.Builder, numbers map[string]int) {
 		}
 		b.WriteString("\n")
 	}
+}
+
+// lengths says under the name of a column at which lengths the figures are, where ours are others.
+func (r *Report) lengths(column int) string {
+	l := r.Lengths[column]
+	if !l.differ() {
+		return ""
+	}
+	return fmt.Sprintf("<br>paper %s tokens<br>here %s", lengthsText(l.Paper), lengthsText(l.Here))
 }
 
 // numbered puts numbers before reasons.
@@ -181,7 +190,7 @@ func cellText(text string) string {
 func oneLine(text string) string { return strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(text) }
 
 // pageColumns name the cells of the page.
-var pageColumns = []string{"row", "column", "paper: dense", "paper", "here: dense", "here", "its interval", "difference to dense", "its interval", "n", "what is not there"}
+var pageColumns = []string{"row", "column", "paper: tokens", "here: tokens", "paper: dense", "paper", "here: dense", "here", "its interval", "difference to dense", "its interval", "n", "what is not there"}
 
 // Page is the report as a page: a line for each cell, which sorts.
 func (r *Report) Page() *page.Page {
@@ -203,7 +212,7 @@ func (r *Report) Page() *page.Page {
 	}
 	p.Notes = append(p.Notes, r.Notes...)
 	for i := range r.Cells {
-		p.Rows = append(p.Rows, r.pageRow(&r.Cells[i]))
+		p.Rows = append(p.Rows, r.pageRow(&r.Cells[i], r.Lengths[i%len(r.Columns)]))
 	}
 	if r.Command != "" {
 		p.Facts = append(p.Facts, page.Fact{Name: "command", Text: r.Command})
@@ -226,7 +235,7 @@ func (r *Report) unitText() string {
 }
 
 // pageRow is the line of a cell.
-func (r *Report) pageRow(c *Cell) page.Row {
+func (r *Report) pageRow(c *Cell, l Lengths) page.Row {
 	figure := func(x *float64) page.Cell {
 		if x == nil {
 			return page.Cell{}
@@ -243,6 +252,12 @@ func (r *Report) pageRow(c *Cell) page.Row {
 		}
 		return mean, interval, page.Cell{Text: fmt.Sprint(s.N), Value: fmt.Sprint(s.N)}
 	}
+	tokens := func(list []int) page.Cell {
+		if len(list) == 0 {
+			return page.Cell{}
+		}
+		return page.Cell{Text: lengthsText(list), Value: fmt.Sprint(slices.Max(list))}
+	}
 	dense, _, _ := score(c.OursDense, "")
 	mean, interval, n := score(c.Ours, r.marks(c))
 	difference, its, _ := score(c.Difference, "")
@@ -254,7 +269,7 @@ func (r *Report) pageRow(c *Cell) page.Row {
 	}
 	why := strings.Join(c.Holes, "; ")
 	return page.Row{Cells: []page.Cell{
-		{Text: c.Row, Value: c.Row}, {Text: c.Column, Value: c.Column}, figure(c.PublishedDense), figure(c.Published),
+		{Text: c.Row, Value: c.Row}, {Text: c.Column, Value: c.Column}, tokens(l.Paper), tokens(l.Here), figure(c.PublishedDense), figure(c.Published),
 		dense, mean, interval, difference, its, n, {Text: why, Value: why},
 	}}
 }
@@ -276,6 +291,9 @@ func (r *Report) Dry(w io.Writer) error {
 		for _, text := range list {
 			fmt.Fprintf(&b, "  %s: %s\n", what, oneLine(text))
 		}
+	}
+	if r.Load != nil {
+		line("load", r.Load.text())
 	}
 	if r.Hole != "" {
 		line("not run", r.Hole)
