@@ -20,33 +20,36 @@ type Pass struct {
 }
 
 // meter knows what the attention of a lane reads. Where the device replays captured steps it
-// is known for dense attention alone, because counting would make the steps eager.
+// is known for phases of dense attention alone, because counting would make the steps eager.
 type meter struct {
 	*engine.Meter                   // nil: reads are not counted
 	watch         *engine.Stopwatch // nil with it
-	dense         bool              // everything is read
+	prefill       bool              // everything is read in prefill
+	decode        bool              // and in decode steps
 	queries, rows int64             // query heads and kv heads of all layers
 }
 
 func newMeter(e *engine.Engine, r *engine.Runner) meter {
 	c := e.Model.Config
 	m := meter{queries: int64(c.Layers * c.Heads), rows: int64(c.Layers * c.KVHeads)}
-	m.dense = r.Policy().Spec().String() == "dense" && c.Window == 0
+	if c.Window == 0 {
+		m.prefill, m.decode = r.Policy().Spec().DenseIn()
+	}
 	if !r.Replays() {
 		m.Meter, m.watch = r.Meter(), r.Time()
 	}
 	return m
 }
 
-// take is what a sequence in a slot has read for rows behind which its past ends, and whether
-// that is known.
-func (m *meter) take(slot, end, rows int) (engine.Reads, bool) {
+// take is what a sequence in a slot has read for rows behind which its past ends, in a decode step or not,
+// and whether that is known.
+func (m *meter) take(decode bool, slot, end, rows int) (engine.Reads, bool) {
 	if m.Meter != nil {
 		return m.Take(slot), true
 	}
 	past := int64(past(end, rows))
 	r := engine.Reads{Pairs: m.queries * past, Selected: m.queries * past, Past: m.rows * past, K: m.rows * past, V: m.rows * past}
-	return r, m.dense
+	return r, decode && m.decode || !decode && m.prefill
 }
 
 // past is the positions that causal attention reads for the last rows of a sequence.
@@ -56,15 +59,16 @@ func past(end, rows int) int { return rows*end - rows*(rows-1)/2 }
 func (l *lane) count(start time.Time, decode bool, rows int, tasks ...*task) {
 	p := Pass{Decode: decode, Rows: rows * len(tasks), Took: time.Since(start), Counted: true}
 	for _, t := range tasks {
-		r, known := l.meter.take(t.seq.Slot(), t.seq.Len(), rows)
+		r, known := l.meter.take(decode, t.seq.Slot(), t.seq.Len(), rows)
 		p.Past += past(t.seq.Len(), rows)
 		p.Counted = p.Counted && known
 		p.Reads.Add(r)
-		if t.result.Counted = known; decode {
-			t.result.DecodeReads.Add(r)
-		} else {
-			t.result.PrefillReads.Add(r)
+		sum, unknown := &t.result.PrefillReads, &t.result.PrefillUnknown
+		if decode {
+			sum, unknown = &t.result.DecodeReads, &t.result.DecodeUnknown
 		}
+		sum.Add(r)
+		*unknown = !known
 	}
 	if w := l.meter.watch; w != nil {
 		times := w.Prefill

@@ -68,10 +68,10 @@ type Result struct {
 	Generated int // tokens of the answer, the one that ended it included
 	Preempted int // times that the sequence lost its pages
 
-	// What attention read, of preempted sequences again; where Counted is false it is not
-	// known.
-	PrefillReads, DecodeReads engine.Reads
-	Counted                   bool
+	// What attention read, of preempted sequences again. Of a phase that is Unknown it is not counted,
+	// though it ran.
+	PrefillReads, DecodeReads     engine.Reads
+	PrefillUnknown, DecodeUnknown bool
 
 	Waited  time.Duration // until the first prefill chunk
 	Prefill time.Duration // from there to the logits of the prompt, others' passes included

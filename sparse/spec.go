@@ -346,6 +346,12 @@ func (s *Spec) byPhase() (prefill, decode string) {
 	return s.format(func(it item) bool { return it.prefill }), s.format(func(it item) bool { return it.decode })
 }
 
+// DenseIn reports for which phases no method is sparse.
+func (s *Spec) DenseIn() (prefill, decode bool) {
+	p, d := s.byPhase()
+	return p == denseOf().Name, d == denseOf().Name
+}
+
 // Same reports whether two specs say the same, however they are written: in each phase the same
 // methods with the same options.
 func (s *Spec) Same(t *Spec) bool {

@@ -105,3 +105,29 @@ func TestAttn(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownReads says null, and why, where reads are not counted; and null alone where there was
+// nothing to read.
+func TestUnknownReads(t *testing.T) {
+	all := engine.Reads{Pairs: 8, Selected: 8, Past: 6, K: 6, V: 6}
+	for _, c := range []struct {
+		what    string
+		results []serve.Result
+		want    string
+	}{
+		{"counted", []serve.Result{{PrefillReads: all, DecodeReads: all}}, `{"attn":"","density":1,"k_read":1,"v_read":1,"prefill":{"density":1,"k_read":1,"v_read":1},"decode":{"density":1,"k_read":1,"v_read":1},`},
+		{"no step", []serve.Result{{PrefillReads: all}}, `{"attn":"","density":1,"k_read":1,"v_read":1,"prefill":{"density":1,"k_read":1,"v_read":1},"decode":null,`},
+		{"sparse steps that nobody counts", []serve.Result{{PrefillReads: all, DecodeReads: all, DecodeUnknown: true}},
+			`{"attn":"","density":null,"k_read":null,"v_read":null,"prefill":{"density":1,"k_read":1,"v_read":1},"decode":null,"uncounted":"the device replays`},
+		{"one of two answers", []serve.Result{{PrefillReads: all, DecodeReads: all, PrefillUnknown: true, DecodeUnknown: true}, {PrefillReads: all, DecodeReads: all}},
+			`{"attn":"","density":null,"k_read":null,"v_read":null,"prefill":null,"decode":null,"uncounted":"the device replays`},
+	} {
+		var u usage
+		for _, r := range c.results {
+			u.add(r, false)
+		}
+		if got := quoted(u.Gollm); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+}

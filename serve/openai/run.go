@@ -95,21 +95,26 @@ type usage struct {
 // gollmUsage is what others do not say. Of several answers the times are the longest.
 type gollmUsage struct {
 	Attn      string     `json:"attn"`
-	Density   *float64   `json:"density,omitempty"` // as in readUsage, of the whole request
-	KRead     *float64   `json:"k_read,omitempty"`
-	VRead     *float64   `json:"v_read,omitempty"`
-	Prefill   *readUsage `json:"prefill,omitempty"` // of it, the prompt
-	Decode    *readUsage `json:"decode,omitempty"`  // and the steps
+	Density   *float64   `json:"density"` // as in readUsage, of the whole request
+	KRead     *float64   `json:"k_read"`
+	VRead     *float64   `json:"v_read"`
+	Prefill   *readUsage `json:"prefill"`             // of it, the prompt
+	Decode    *readUsage `json:"decode"`              // and the steps
+	Uncounted string     `json:"uncounted,omitempty"` // why some of them are null
 	Cached    int        `json:"cached_tokens"`
 	Preempted int        `json:"preempted"` // times that a sequence lost its pages
 	Wait      float64    `json:"wait_ms"`   // until the prompt was begun
 	PrefillMS float64    `json:"prefill_ms"`
 	DecodeMS  float64    `json:"decode_ms"`
 
-	prefill, decode engine.Reads
+	prefill, decode               engine.Reads
+	prefillUnknown, decodeUnknown bool
 }
 
-// readUsage is the share of the past that attention has read, 0 to 1; absent where it is not
+// whyUncounted is why some of usage is null though attention has read something.
+const whyUncounted = "the device replays captured steps, in which counting what sparse attention reads would cost speed"
+
+// readUsage is the share of the past that attention has read, 0 to 1; null where nothing was read, or it is not
 // counted.
 type readUsage struct {
 	Density float64 `json:"density"` // of the pairs of query and key
@@ -117,9 +122,9 @@ type readUsage struct {
 	VRead   float64 `json:"v_read"`
 }
 
-// newReadUsage is nil where nothing was to be read.
-func newReadUsage(r engine.Reads) *readUsage {
-	if r.Pairs == 0 {
+// newReadUsage is nil where nothing was to be read, or what was is unknown.
+func newReadUsage(r engine.Reads, unknown bool) *readUsage {
+	if r.Pairs == 0 || unknown {
 		return nil
 	}
 	past := float64(r.Past)
@@ -128,16 +133,18 @@ func newReadUsage(r engine.Reads) *readUsage {
 
 // reads adds what an answer has read.
 func (g *gollmUsage) reads(r serve.Result) {
-	if !r.Counted {
-		return
-	}
+	g.prefillUnknown, g.decodeUnknown = g.prefillUnknown || r.PrefillUnknown, g.decodeUnknown || r.DecodeUnknown
 	g.prefill.Add(r.PrefillReads)
 	g.decode.Add(r.DecodeReads)
 	all := g.prefill
 	all.Add(g.decode)
-	g.Prefill, g.Decode = newReadUsage(g.prefill), newReadUsage(g.decode)
-	if u := newReadUsage(all); u != nil {
+	g.Prefill, g.Decode = newReadUsage(g.prefill, g.prefillUnknown), newReadUsage(g.decode, g.decodeUnknown)
+	g.Density, g.KRead, g.VRead = nil, nil, nil
+	if u := newReadUsage(all, g.prefillUnknown || g.decodeUnknown); u != nil {
 		g.Density, g.KRead, g.VRead = &u.Density, &u.KRead, &u.VRead
+	}
+	if g.prefillUnknown || g.decodeUnknown {
+		g.Uncounted = whyUncounted
 	}
 }
 
