@@ -4,6 +4,7 @@ lm-evaluation-harness on the tasks of testdata/lm_eval, whose log-probabilities 
 of gollm logits and whose texts those of gollm generate, under several attention specs.
 
 Without packages of its own it makes build/serve-venv with them and runs itself there."""
+import concurrent.futures
 import json
 import math
 import os
@@ -126,7 +127,7 @@ def openai_package():
                 (openai.UnprocessableEntityError, lambda: c.chat.completions.create(**talk, tools=[{"type": "function", "function": {"name": "f"}}])),
                 (openai.UnprocessableEntityError, lambda: c.responses.create(model=model, input="a", store=True)),
                 (openai.UnprocessableEntityError, lambda: c.responses.create(model=model, input="a", previous_response_id="resp_1")),
-                (openai.RateLimitError, lambda: c.completions.create(model=model, prompt=["a"] * 9)),
+                (openai.BadRequestError, lambda: c.completions.create(model=model, prompt=["a"] * 9)),
                 (openai.APIStatusError, lambda: c.completions.create(model=model, prompt="a" * (1 << 20))),
             ]:
                 try:
@@ -136,6 +137,16 @@ def openai_package():
                     check("an error says something", e.message)
                     if error is openai.APIStatusError:
                         check("the status of a large body", e.status_code == 413, e.status_code)
+
+            def busy(_):
+                try:
+                    c.completions.create(model=model, prompt="a", max_tokens=300, extra_body={"ignore_eos": True})
+                except openai.RateLimitError as e:
+                    return e.response.headers.get("retry-after")
+
+            with concurrent.futures.ThreadPoolExecutor(32) as pool:
+                waits = [w for w in pool.map(busy, range(32)) if w]
+            check("a full queue says when to come again", waits and all(w == "1" for w in waits), waits)
 
 
 # A template that writes tools and calls as Qwen's does.

@@ -11,7 +11,7 @@ import (
 func TestReadsOfReplays(t *testing.T) {
 	e := testModel(t)
 	s := start(t, e, Config{NoPrefix: true}, engine.Config{Context: 256, Slots: 2, Blocks: 12}, testSpecs...)
-	prompt := story(t, 150)
+	prompt := story(t, 90)
 	for i, spec := range s.Specs() {
 		r := Request{Attn: i, Prompt: prompt, MaxTokens: 9, Draw: 5}
 		_, counted, err := s.Do(t.Context(), r)
