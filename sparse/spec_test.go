@@ -67,3 +67,32 @@ func TestErrorsOfSpecsSayWhatToWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestSame compares specs that are written in several ways, and says in which phases they are dense.
+func TestSame(t *testing.T) {
+	for _, c := range []struct {
+		a, b            string
+		same            bool
+		prefill, decode bool // of a
+	}{
+		{"dense", "prefill=dense decode=dense", true, true, true},
+		{"quest(budget=512)", "prefill=dense decode=quest:paper-512", true, true, false},
+		{"quest(budget=512)", "quest", false, true, false},
+		{"quest( share=head, budget=9 )", "decode=quest(budget=9)", true, true, false},
+		{"streaming", "prefill=streaming decode=dense", false, false, false},
+		{"prefill=streaming decode=dense", "decode=dense prefill=streaming", true, false, true},
+		{"santa + streaming", "streaming+santa", true, false, false},
+	} {
+		a, err := sparse.Parse(c.a)
+		b, other := sparse.Parse(c.b)
+		if err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		if a.Same(b) != c.same || b.Same(a) != c.same {
+			t.Errorf("%s and %s are the same: %v, want %v", c.a, c.b, a.Same(b), c.same)
+		}
+		if prefill, decode := a.DenseIn(); prefill != c.prefill || decode != c.decode {
+			t.Errorf("%s is dense in prefill %v and decode %v, want %v and %v", c.a, prefill, decode, c.prefill, c.decode)
+		}
+	}
+}
