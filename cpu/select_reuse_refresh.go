@@ -198,7 +198,7 @@ func (t *refreshTask) selectBest(s *refreshScratch, slot, group int, visible, re
 	p := t.pos[slot]
 	x := t.groupScores(s, slot, group, visible, region)
 	maskOutside(x, region)
-	s.nans += s.best.nans(t.o.vec, x)
+	s.nans += nans(t.o.vec, x)
 	t.o.d.sawNaNs(&s.nans)
 	best, _ := s.best.topK(t.o.vec, x, min(t.K.Of(p+1), t.maxSelected))
 	_, number := t.blockOf(slot, p)
@@ -283,11 +283,11 @@ func (t *refreshTask) logShifts(s *refreshScratch, slot, lo, hi int, visible, re
 	for i := range log {
 		x := t.headScores(slot, lo+i)[:t.pos[slot]+1]
 		maskOutside(x, visible)
-		s.nans += s.best.dropNaNs(v, x)
+		s.nans += dropNaNs(v, x)
 		log[i] = s.lanes.logSum(v, x)
 		for _, m := range region {
 			if m.lo < m.hi && !math.IsInf(log[i], 0) {
-				best = max(best, float64(s.lanes.largest(v, x[m.lo:m.hi]))-log[i])
+				best = max(best, float64(v.Largest(x[m.lo:m.hi]))-log[i])
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (t *topTask) Do(worker, lo, hi int) {
 			continue
 		}
 		x := row(t.scores, i, t.width)[:p+1]
-		nans := s.nans(t.o.vec, x)
+		nans := nans(t.o.vec, x)
 		t.o.d.sawNaNs(&nans)
 		selected, n := t.selectRow(s, x)
 		if n > t.limit {

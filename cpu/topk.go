@@ -3,27 +3,23 @@ package cpu
 import (
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/gollm/gollm/cpu/vec"
 )
 
 // selector is top-k and top-p of a row of scores. For top-k, a sample of the scores gives two
-// bounds between which the k-th largest probably lies: what is above both is selected, and
-// only what lies between is ranked. A wrong guess costs time and changes no result.
+// bounds between which the k-th largest probably lies, and what lies there is moved together; the
+// k-th largest is found by counting what is above the middle of two bounds. A wrong guess costs
+// time and changes no result.
 type selector struct {
-	set    []uint64 // selected positions: bit i of word w is position 64·w+i
-	likely []uint64 // positions above the lower bound
-	keys   []uint64 // to be ranked; see sortable
-	sample []uint64
-	buffer []uint64 // of sort
+	set    []uint64  // selected positions: bit i of word w is position 64·w+i
+	some   []float32 // scores between two bounds
+	sample []float32
+
+	keys, buffer []uint64 // of sort
 
 	best    []int32 // positions by falling score
 	weights []float64
-
-	lanes   lanes // of top-p
-	buckets []massBucket
-	masses  []float64 // of buckets
 }
 
 // Bounds are guessed from one of sampleEach scores, at most maxSample, in rows of at least
@@ -37,37 +33,58 @@ const (
 // topK selects the k largest scores above -Inf, ties to the lowest position, and returns the
 // set of their positions, which the next call overwrites, and their number.
 func (s *selector) topK(v *vec.Kernels, x []float32, k int) (set []uint64, n int) {
-	if cap(s.keys) < len(x) {
-		s.keys = make([]uint64, 0, len(x)+len(x)/2)
-	}
-	words := (len(x) + 63) / 64
-	set, likely := grown(&s.set, words), grown(&s.likely, words)
-	low, high := s.guess(x, k)
-	n = atLeast(v, set, x, high)
-	if n > k {
+	set = grown(&s.set, (len(x)+63)/64)
+	if k <= 0 {
 		clear(set)
-		n = 0
+		return set, 0
 	}
-	m := atLeast(v, likely, x, low)
-	if m < k && low > -math.MaxFloat32 {
-		m = atLeast(v, likely, x, -math.MaxFloat32)
+	bound := s.ranked(v, x, k)
+	n = atLeast(v, set, x, bound)
+	if n > k {
+		dropTies(set, x, bound, n-k)
+		n = k
 	}
-	if m <= k {
-		return likely, m
-	}
-	s.keys = s.keys[:0]
-	for w, word := range likely {
-		for word &^= set[w]; word != 0; word &= word - 1 {
-			j := w*64 + bits.TrailingZeros64(word)
-			s.keys = append(s.keys, sortable(x[j], j))
+	return set, n
+}
+
+// ranked is the k-th largest score, or -MaxFloat32 where fewer are above -Inf.
+func (s *selector) ranked(v *vec.Kernels, x []float32, k int) float32 {
+	if len(x) >= minGuessed && k < len(x) {
+		low, high := s.guess(v, x, k)
+		some := grown(&s.some, len(x)+vec.BetweenSlack)
+		if n, above := v.Between(some, x, low, high); above < k && k <= above+n {
+			return rankedIn(v, some[:n], k-above, low, high)
 		}
 	}
-	largest(s.keys, k-n)
-	for _, key := range s.keys[:k-n] {
-		j := ^uint32(key)
-		set[j/64] |= 1 << (j % 64)
+	return rankedIn(v, x, k, -math.MaxFloat32, float32(math.Inf(1)))
+}
+
+// rankedIn is the k-th largest of x between two bounds, or low where fewer than k are at least low.
+func rankedIn(v *vec.Kernels, x []float32, k int, low, high float32) float32 {
+	lo, hi := orderedBits(low), orderedBits(high)
+	for lo < hi {
+		middle := hi - (hi-lo)/2
+		if v.Count(x, fromOrdered(middle)) >= k {
+			lo = middle
+		} else {
+			hi = middle - 1
+		}
 	}
-	return set, k
+	return fromOrdered(lo)
+}
+
+// dropTies takes the last n positions whose score is bound out of a set.
+func dropTies(set []uint64, x []float32, bound float32, n int) {
+	for w := len(set) - 1; w >= 0 && n > 0; w-- {
+		for word := set[w]; word != 0 && n > 0; {
+			i := 63 - bits.LeadingZeros64(word)
+			word &^= 1 << i
+			if x[64*w+i] == bound {
+				set[w] &^= 1 << i
+				n--
+			}
+		}
+	}
 }
 
 // topPSorted is the definition of topP.
@@ -95,13 +112,11 @@ func (s *selector) topPSorted(v *vec.Kernels, x []float32, mass float64) (set []
 }
 
 // nans is how many scores are NaN.
-func (s *selector) nans(v *vec.Kernels, x []float32) int {
-	return len(x) - atLeast(v, grown(&s.likely, (len(x)+63)/64), x, negInf)
-}
+func nans(v *vec.Kernels, x []float32) int { return len(x) - v.Count(x, negInf) }
 
 // dropNaNs replaces NaN by -Inf, and counts them.
-func (s *selector) dropNaNs(v *vec.Kernels, x []float32) (n int) {
-	if n = s.nans(v, x); n == 0 {
+func dropNaNs(v *vec.Kernels, x []float32) (n int) {
+	if n = nans(v, x); n == 0 {
 		return 0
 	}
 	for i, y := range x {
@@ -122,37 +137,26 @@ func atLeast(v *vec.Kernels, set []uint64, x []float32, bound float32) (n int) {
 }
 
 // guess is two bounds between which the k-th largest of x probably lies.
-func (s *selector) guess(x []float32, k int) (low, high float32) {
+func (s *selector) guess(v *vec.Kernels, x []float32, k int) (low, high float32) {
 	low, high = -math.MaxFloat32, float32(math.Inf(1))
-	if len(x) < minGuessed || k <= 0 || k >= len(x) {
-		return low, high
-	}
-	size := min(len(x)/sampleEach, maxSample)
-	step := len(x)/size - 1 | 1 // odd, because contexts have even periods
-	s.sample = s.sample[:0]
-	for i := range size {
-		v := x[i*step]
-		if !(v > negInf) {
-			v = negInf
-		}
-		s.sample = append(s.sample, sortable(v, i*step))
-	}
-	rank := float64(k) * float64(size) / float64(len(x))
+	sample := s.sampled(x, min(len(x)/sampleEach, maxSample))
+	rank := float64(k) * float64(len(sample)) / float64(len(x))
 	slack := 2*math.Sqrt(rank) + 2
-	upper := min(int(rank+slack), size)
-	largest(s.sample, upper)
-	low = max(low, x[^uint32(slices.Min(s.sample[:upper]))])
-	if lower := int(rank - slack); lower > 0 {
-		largest(s.sample[:upper], lower)
-		high = x[^uint32(slices.Min(s.sample[:lower]))]
-	}
-	if !(low >= -math.MaxFloat32) { // NaN
-		low = -math.MaxFloat32
-	}
-	if !(high > low) { // many scores are equal
-		high = float32(math.Inf(1))
+	low = rankedIn(v, sample, int(rank+slack), low, high)
+	if fewer := int(rank - slack); fewer > 0 {
+		high = rankedIn(v, sample, fewer, low, high)
 	}
 	return low, high
+}
+
+// sampled is n scores of x, evenly spread.
+func (s *selector) sampled(x []float32, n int) []float32 {
+	step := len(x)/n - 1 | 1 // odd, because contexts have even periods
+	sample := grown(&s.sample, n)
+	for i := range sample {
+		sample[i] = x[i*step]
+	}
+	return sample
 }
 
 // order writes the positions of a set by falling score, ties to the lowest position.
@@ -198,6 +202,11 @@ func (s *selector) sort() {
 func orderedBits(score float32) uint32 {
 	b := math.Float32bits(score + 0)
 	return b ^ (uint32(int32(b)>>31) | 1<<31)
+}
+
+// fromOrdered is the score that orders as an integer says.
+func fromOrdered(b uint32) float32 {
+	return math.Float32frombits(b ^ (^uint32(int32(b)>>31) | 1<<31))
 }
 
 // sortable is an integer that orders by score, then by position, the lowest last: the larger

@@ -156,28 +156,6 @@ func TestTopPIsTheFrontOfASort(t *testing.T) {
 	}
 }
 
-// TestMassBuckets holds the mass of the buckets against exponentials.
-func TestMassBuckets(t *testing.T) {
-	for name, x := range selections(rand.New(rand.NewPCG(3, 3)), 20000) {
-		best := order(x)
-		if len(best) == 0 || math.IsInf(float64(x[best[0]]), 0) {
-			continue
-		}
-		var s selector
-		s.count(x, float64(x[best[0]]))
-		var got, want float64
-		for i := range s.buckets {
-			got += s.buckets[i].mass(i)
-		}
-		for _, j := range best {
-			want += math.Exp(float64(x[j]) - float64(x[best[0]]))
-		}
-		if !(math.Abs(got-want) <= massError*want) {
-			t.Errorf("%s: mass %v, want %v", name, got, want)
-		}
-	}
-}
-
 // TestTopKIsTheFrontOfASort compares top-k, and its order, with a full sort, on rows that are
 // ranked as a whole and on longer ones whose bounds are guessed.
 func TestTopKIsTheFrontOfASort(t *testing.T) {

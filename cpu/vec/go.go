@@ -31,6 +31,12 @@ var Go = &Kernels{
 	GatherAt:        gatherAt,
 	MirrorScores:    mirrorScores,
 	AtLeast:         atLeast,
+	Largest:         largestScore,
+	Count:           count,
+	Between:         between,
+	Masses:          masses,
+	Labels:          labels,
+	Signs:           signs,
 	Positions:       positions,
 	Places:          places,
 }

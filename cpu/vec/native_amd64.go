@@ -41,6 +41,12 @@ type assembly struct {
 	gatherOneAt     [2][3]gatheringAt
 	mirror          [2][3]mirrorScore // of 8 and 4 bits; of 1, 2 and 4 heads
 	atLeast         func(bits *uint64, x *float32, bound float32, words int)
+	largest         func(x *float32, n int) float32
+	count           func(x *float32, bound float32, n int) int
+	between         func(dst, x *float32, low, high float32, length int) (n, above int) // nil: the definition
+	masses          func(x *float32, top, high float32, n int) (all, above float64)
+	labels          func(dst, q *float32, k, ahead *uint16, n int)
+	signs           func(dst *float32, q, k *int32)                                           // nil: the definition
 	positions       func(dst *int32, set *uint64, words int) int                              // nil: the definition
 	places          func(at *int, positions *int32, starts *int, lo, span, head, dim int) int // nil: the definition
 }
@@ -80,6 +86,7 @@ var avx512 = assembly{
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
 	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
+	largest: largestAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX512, mirror8Scores2AVX512, mirror8Scores4AVX512},
 		{mirror4Scores1AVX512, mirror4Scores2AVX512, mirror4Scores4AVX512},
@@ -118,6 +125,7 @@ var avx2 = assembly{
 		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
 	},
 	weightedSoftmax: weightedSoftmaxAVX2, atLeast: atLeastAVX2,
+	largest: largestAVX2, count: countAVX2, masses: massesAVX2, labels: labelsAVX2,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX2, mirror8Scores2AVX2, mirror8Scores4AVX2},
 		{mirror4Scores1AVX2, mirror4Scores2AVX2, mirror4Scores4AVX2},
@@ -174,6 +182,12 @@ func (a *assembly) kernels() *Kernels {
 		GatherAt:        a.GatherAt,
 		MirrorScores:    a.MirrorScores,
 		AtLeast:         a.AtLeast,
+		Largest:         a.Largest,
+		Count:           a.Count,
+		Between:         a.Between,
+		Masses:          a.Masses,
+		Labels:          a.Labels,
+		Signs:           a.Signs,
 		Positions:       a.Positions,
 		Places:          a.Places,
 	}
@@ -398,6 +412,42 @@ func (a *assembly) AtLeast(bits []uint64, x []float32, bound float32) {
 		a.atLeast(at(bits), at(x), bound, n)
 	}
 	atLeast(bits[n:], x[64*n:], bound)
+}
+
+func (a *assembly) Largest(x []float32) float32 { return a.largest(at(x), len(x)) }
+
+func (a *assembly) Count(x []float32, bound float32) int { return a.count(at(x), bound, len(x)) }
+
+func (a *assembly) Between(dst, x []float32, low, high float32) (n, above int) {
+	if a.between == nil {
+		return between(dst, x, low, high)
+	}
+	_ = dst[:len(x)+BetweenSlack]
+	return a.between(at(dst), at(x), low, high, len(x))
+}
+
+func (a *assembly) Masses(x []float32, top, high float32) (all, above float64) {
+	n := len(x) &^ (a.lanes/2 - 1)
+	all, above = a.masses(at(x), top, high, n/(a.lanes/2))
+	restAll, restAbove := masses(x[n:], top, high)
+	return all + restAll, above + restAbove
+}
+
+func (a *assembly) Labels(dst, q []float32, k, ahead []uint16) {
+	_, _ = dst[Tile-1], k[len(q)*Tile-1]
+	if ahead == nil {
+		ahead = k
+	}
+	a.labels(at(dst), at(q), at(k), at(ahead), len(q))
+}
+
+func (a *assembly) Signs(dst []float32, q, k []int32) {
+	if a.signs == nil || len(q) != 4 {
+		signs(dst, q, k)
+		return
+	}
+	_, _ = dst[Tile-1], k[Tile*len(q)-1]
+	a.signs(at(dst), at(q), at(k))
 }
 
 func (a *assembly) Positions(dst []int32, set []uint64) int {

@@ -14,6 +14,8 @@ const (
 	// Multiple is what the length of rows must be a multiple of in the kernels
 	// of attention.
 	Multiple = 16
+	// BetweenSlack is how much longer than its source the destination of Between is.
+	BetweenSlack = 16
 )
 
 // Kernels is a set of kernels for one kind of machine. All slices of a call
@@ -93,6 +95,28 @@ type Kernels struct {
 	// AtLeast finds what is not below a bound: bit i of bits[w] is
 	// x[64·w+i] >= bound, and 0 beyond the end of x. NaN is below every bound.
 	AtLeast func(bits []uint64, x []float32, bound float32)
+	// Largest is the largest of x, and at least -MaxFloat32; NaN counts as nothing.
+	Largest func(x []float32) float32
+	// Count is how many of x are at least bound.
+	Count func(x []float32, bound float32) int
+	// Between moves what lies between two bounds together: dst[:n] are the x with
+	// low <= x <= high, in order, and above is how many are larger. dst, which is at
+	// least BetweenSlack longer than x and may start where x does, may be overwritten
+	// behind n.
+	Between func(dst, x []float32, low, high float32) (n, above int)
+	// Masses adds exponentials in float64: all is Σ e^(x[i]-top), above the same of
+	// what is above high; within 1e-13 of it and e^-700 for each x. NaN counts as
+	// nothing. top is finite.
+	Masses func(x []float32, top, high float32) (all, above float64)
+
+	// Labels multiplies a head with the channel labels of a page: dst[j] = Σ_i q[i]·k[i][j],
+	// i in order, with dst [Tile], k [len(q)][Tile]. It prefetches ahead, which is as long
+	// as k or absent.
+	Labels func(dst, q []float32, k, ahead []uint16)
+	// Signs is how the sign bits of a head agree with those of a page: dst[j] =
+	// 32·len(q) - 2·|q xor k[j]|, with dst [Tile], k [Tile][len(q)].
+	Signs func(dst []float32, q, k []int32)
+
 	// Positions lists the bits of a set, ascending, and returns how many they
 	// are: bit i of set[w] is 64·w+i. dst has room for all of them.
 	Positions func(dst []int32, set []uint64) int

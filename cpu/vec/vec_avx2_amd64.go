@@ -288,3 +288,23 @@ func mirror4Scores2AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *
 //
 //go:noescape
 func mirror4Scores1AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// largestAVX2 is the largest score.
+//
+//go:noescape
+func largestAVX2(x *float32, n int) float32
+
+// countAVX2 counts what is not below a bound.
+//
+//go:noescape
+func countAVX2(x *float32, bound float32, n int) int
+
+// massesAVX2 adds exponentials in float64.
+//
+//go:noescape
+func massesAVX2(x *float32, top float32, high float32, n int) (all float64, above float64)
+
+// labelsAVX2 multiplies a head with channel labels.
+//
+//go:noescape
+func labelsAVX2(dst *float32, q *float32, k *uint16, ahead *uint16, n int)

@@ -308,3 +308,33 @@ func mirror4Scores2AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead
 //
 //go:noescape
 func mirror4Scores1AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
+
+// largestAVX512 is the largest score.
+//
+//go:noescape
+func largestAVX512(x *float32, n int) float32
+
+// countAVX512 counts what is not below a bound.
+//
+//go:noescape
+func countAVX512(x *float32, bound float32, n int) int
+
+// betweenAVX512 moves what lies between two bounds together.
+//
+//go:noescape
+func betweenAVX512(dst *float32, x *float32, low float32, high float32, length int) (n int, above int)
+
+// massesAVX512 adds exponentials in float64.
+//
+//go:noescape
+func massesAVX512(x *float32, top float32, high float32, n int) (all float64, above float64)
+
+// labelsAVX512 multiplies a head with channel labels.
+//
+//go:noescape
+func labelsAVX512(dst *float32, q *float32, k *uint16, ahead *uint16, n int)
+
+// signsAVX512 compares 128 sign bits with those of a page.
+//
+//go:noescape
+func signsAVX512(dst *float32, q *int32, k *int32)

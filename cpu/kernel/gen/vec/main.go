@@ -150,5 +150,8 @@ func main() {
 	m.positions()
 	m.places()
 	m.mirror()
+	m.selection()
+	m.labels()
+	m.signs()
 	Generate()
 }
