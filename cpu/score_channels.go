@@ -15,10 +15,9 @@ func (o *ops) channelScores(c *device.Score) {
 	t.groups, t.n = index.Dim(0), index.Dim(1)
 	t.headsPerGroup = max(1, t.heads/t.groups)
 	t.scratch = perWorker(o.pool, t.scratch)
-	rows := (t.headsPerGroup + vec.TileRows - 1) / vec.TileRows * vec.TileRows
 	for i := range t.scratch {
 		s := &t.scratch[i]
-		s.q, s.label, s.scores = grown(&s.q, rows*t.n), grown(&s.label, t.n*vec.Tile), grown(&s.scores, rows*vec.Tile)
+		s.q, s.scores = grown(&s.q, t.headsPerGroup*t.n), grown(&s.scores, vec.Tile)
 	}
 	o.pool.RunChunks(len(t.rows)*t.heads/t.headsPerGroup, 1, t)
 }
@@ -38,9 +37,8 @@ type channelScoreTask struct {
 
 // channelScratch is what one worker needs.
 type channelScratch struct {
-	q      []float32 // [headsPerGroup padded to vec.TileRows, n]
-	label  []float32 // [n, vec.Tile]
-	scores []float32 // [headsPerGroup padded to vec.TileRows, vec.Tile]
+	q      []float32 // [headsPerGroup, n]
+	scores []float32 // [vec.Tile]
 }
 
 // Do scores items lo to hi-1.
@@ -57,7 +55,6 @@ func (t *channelScoreTask) Do(worker, lo, hi int) {
 func (t *channelScoreTask) score(s *channelScratch, r, head int) {
 	at, group := t.rows[r], head*t.groups/t.heads
 	scale := float32(1 / math.Sqrt(float64(t.dim)))
-	clear(s.q)
 	for u := range t.headsPerGroup {
 		q := row(s.q, u, t.n)
 		channelLabel(q, row(t.q, r*t.heads+head+u, t.dim), row(t.index, group, t.n), t.levels)
@@ -65,18 +62,24 @@ func (t *channelScoreTask) score(s *channelScratch, r, head int) {
 			q[i] *= scale
 		}
 	}
-	c, q, k := vec.Matrix{Data: s.scores, Stride: vec.Tile}, vec.Matrix{Data: s.q, Stride: t.n}, vec.Matrix{Data: s.label, Stride: vec.Tile}
+	labels := t.labelsOf(at, group, 0)
 	for b := range pagesOf(at.p + 1) {
-		region, first := t.mask.regionBits(at.p, b), b*device.PageLen
-		if region != 0 {
-			t.o.vec.FromHalf(s.label, row(t.labels, t.pages.knownPage(at.slot, b)*t.groups+group, t.n*device.PageLen))
-			for u := 0; u < t.headsPerGroup; u += vec.TileRows {
-				t.o.vec.Multiply(c.From(u, 0), q.From(u, 0), k, nil, t.n, vec.Tile)
-			}
-		}
+		region, first, next := t.mask.regionBits(at.p, b), b*device.PageLen, t.labelsOf(at, group, b+1)
 		for u := range t.headsPerGroup {
+			if region != 0 {
+				t.o.vec.Labels(s.scores, row(s.q, u, t.n), labels, next)
+			}
 			out := row(t.dst, r*t.heads+head+u, t.width)[first:min(first+device.PageLen, at.p+1)]
-			writeRegion(out, row(s.scores, u, vec.Tile), region)
+			writeRegion(out, s.scores, region)
 		}
+		labels = next
 	}
+}
+
+// labelsOf is the labels of block b for a head group, nil where the row sees nothing of it.
+func (t *channelScoreTask) labelsOf(at slotRow, group, b int) []uint16 {
+	if b > at.p/device.PageLen || t.mask.regionBits(at.p, b) == 0 {
+		return nil
+	}
+	return row(t.labels, t.pages.knownPage(at.slot, b)*t.groups+group, t.n*device.PageLen)
 }
