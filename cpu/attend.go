@@ -24,10 +24,12 @@ func (o *ops) attend(c *device.Attend) {
 	if l := c.Plan.List.Index; !l.Absent() {
 		a.run = gcd(a.run, a.heads/l.Dim(1))
 	}
+	a.known = knownScores{}
 	switch {
 	case a.dim%vec.Multiple != 0:
 		a.runTasks(a.rows, (*attendReference)(a))
 	case a.perSlot == 1:
+		a.known = o.scored.of(c.Q, c.KV, c.Plan)
 		a.decode()
 	default:
 		a.prefill()
@@ -52,6 +54,7 @@ type attention struct {
 	lists                      []positionList // [slots, runs of heads]
 	covered                    []bool         // of each list: see mask.covered
 	starts                     []int          // [slots, width]: where pages start, see locatePages
+	known                      knownScores    // of a decode step
 }
 
 func gcd(a, b int) int {

@@ -11,9 +11,10 @@ import (
 
 // entries is a tile of a list: of up to vec.Tile positions those that a query row sees.
 type entries struct {
-	n      int
-	at     [vec.Tile]int     // where the row of a position starts, in elements of the cache
-	weight [vec.Tile]float32 // of a list with weights; 0 from n on
+	n        int
+	position [vec.Tile]int32
+	at       [vec.Tile]int     // where the row of a position starts, in elements of the cache
+	weight   [vec.Tile]float32 // of a list with weights; 0 from n on
 }
 
 // queryRow is the current row of a worker, for the heads of a kv head.
@@ -89,7 +90,7 @@ func (a *attention) locatePages() {
 func (a *attention) take(e *entries, x *queryRow, l positionList, lo, hi int) {
 	if hi-lo == vec.Tile && hi <= len(l.index) && x.oneInterval() &&
 		a.o.vec.Places(&e.at, l.index[lo:hi], &x.index) && (l.weights == nil || e.setWeights(l.weights[lo:hi])) {
-		e.n = vec.Tile
+		e.n = copy(e.position[:], l.index[lo:hi])
 		return
 	}
 	a.takeSome(e, x, l, lo, hi)
@@ -131,6 +132,7 @@ func (a *attention) takeSome(e *entries, x *queryRow, l positionList, lo, hi int
 				continue
 			}
 		}
+		e.position[n] = int32(j)
 		e.at[n] = start + head + int(uint(j)%device.PageLen)*a.dim
 		n++
 	}
@@ -181,8 +183,15 @@ func (a *attention) addEntries(w *worker, e, next *entries, i int) {
 			setMixture(row(w.scores, h, vec.Tile)[:e.n], e, weighted)
 		}
 	default:
-		k.ScoresAt(w.scores, w.q[lo*dim:], g.all(g.k), &e.at, prefetch, n, e.n, dim)
+		first := w.row.kvHead*a.group + lo
+		known := a.known.has(w.row.r, first, first+n)
+		if !known {
+			k.ScoresAt(w.scores, w.q[lo*dim:], g.all(g.k), &e.at, prefetch, n, e.n, dim)
+		}
 		for h := range n {
+			if known {
+				a.known.read(row(w.scores, h, vec.Tile), w.row.r, first+h, e.position[:e.n])
+			}
 			copy(row(w.scores, h, vec.Tile)[e.n:], unseen[:])
 		}
 		if weighted {

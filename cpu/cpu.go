@@ -85,6 +85,7 @@ func (d *dev) Write(dst device.Tensor, src []byte) {
 		device.Check(false, "Write", "%v takes %d bytes, got %d", dst, dst.Size(), len(src))
 	}
 	d.ops.Flush()
+	d.ops.scored.written(dst)
 	copy(bytesOf(dst), src)
 }
 

@@ -17,6 +17,7 @@ type ops struct {
 	matmul   *MatMul
 	products []kernel.Product // of the calls that run
 	tasks    tasks
+	scored   scored
 }
 
 // tasks is the task of every call and rule, one of each: their scratch memory is reused,
@@ -80,6 +81,7 @@ func newOps(d *dev, pool *Pool, kernels *vec.Kernels) *ops {
 
 // run computes a call that is not part of a fused pattern.
 func (o *ops) run(c device.Call) {
+	o.scored.follow(c)
 	switch c := c.(type) {
 	case *device.Embed:
 		o.embed(c)

@@ -84,6 +84,7 @@ func (c *computeTask) Do(worker, lo, hi int) {
 func (o *ops) multiply(calls []device.Call) bool {
 	o.products = o.products[:0]
 	for _, c := range calls {
+		o.scored.follow(c)
 		o.products = append(o.products, product(c.(*device.MatMul)))
 	}
 	x := calls[0].(*device.MatMul).X

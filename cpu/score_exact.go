@@ -19,17 +19,19 @@ func (o *ops) exactScores(c *device.Score) {
 		o.plannedScores(c)
 		return
 	}
-	o.scoreRegion("ExactScores", c)
+	if o.scoreRegion("ExactScores", c) && c.Region == device.SelectedRegion {
+		o.scored.made(c.Dst, c.Q, c.KV, c.Plan)
+	}
 }
 
 // mirrorScores is MirrorScores.
 func (o *ops) mirrorScores(c *device.Score) { o.scoreRegion("MirrorScores", c) }
 
-// scoreRegion is both.
-func (o *ops) scoreRegion(op string, c *device.Score) {
+// scoreRegion is both. It reports whether there are scores.
+func (o *ops) scoreRegion(op string, c *device.Score) bool {
 	rows := c.Q.Dim(0)
 	if rows == 0 {
-		return
+		return false
 	}
 	t := &o.tasks.exactScores
 	*t = exactTask{
@@ -45,7 +47,7 @@ func (o *ops) scoreRegion(op string, c *device.Score) {
 	}
 	if longest > t.width {
 		o.d.fail("%s: position %d in scores of %d", op, longest-1, t.width)
-		return
+		return false
 	}
 	t.scratch = perWorker(o.pool, t.scratch)
 	group := t.heads / t.pages.heads
@@ -58,6 +60,7 @@ func (o *ops) scoreRegion(op string, c *device.Score) {
 	}
 	t.splits = (longest + exactPages*device.PageLen - 1) / (exactPages * device.PageLen)
 	o.pool.RunChunks(len(t.pages.lengths)*t.pages.heads*t.splits, 1, t)
+	return true
 }
 
 // exactPages is how many pages an item of ExactScores has.
@@ -192,8 +195,13 @@ func (t *exactTask) page(s *exactScratch, slot, kvHead, first, b int, more bool)
 			t.multiply(s, slot*t.perSlot+r, r, kvHead, page, next, n)
 			next = -1 // once is enough
 		}
+		head := (slot*t.perSlot+r)*t.heads + kvHead*group
+		if seen == ^uint64(0) {
+			t.o.vec.WriteTile(t.dst[head*t.width+at:], t.width, s.tile[:group*vec.Tile], after)
+			continue
+		}
 		for h := range group {
-			out := row(t.dst, (slot*t.perSlot+r)*t.heads+kvHead*group+h, t.width)[at : at+n]
+			out := row(t.dst, head+h, t.width)[at : at+n]
 			rescale(t.o.vec, out, row(s.tile, h, vec.Tile), after)
 			maskScores(out, seen)
 		}

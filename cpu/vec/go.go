@@ -24,6 +24,7 @@ var Go = &Kernels{
 	Multiply:     multiply,
 	Columns:      columns,
 	Scores:       scores,
+	WriteTile:    writeTile,
 	Gather:       gather,
 
 	WeightedSoftmax: weightedSoftmax,

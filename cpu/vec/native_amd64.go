@@ -41,6 +41,7 @@ type assembly struct {
 	gatherOneAt     [2][3]gatheringAt
 	mirror          [2][3]mirrorScore // of 8 and 4 bits; of 1, 2 and 4 heads
 	atLeast         func(bits *uint64, x *float32, bound float32, words int)
+	writeTile       func(dst, x *float32, scale float32, stride, heads int)
 	largest         func(x *float32, n int) float32
 	count           func(x *float32, bound float32, n int) int
 	between         func(dst, x *float32, low, high float32, length int) (n, above int) // nil: the definition
@@ -86,7 +87,7 @@ var avx512 = assembly{
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
 	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
-	largest: largestAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
+	writeTile: writeTileAVX512, largest: largestAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX512, mirror8Scores2AVX512, mirror8Scores4AVX512},
 		{mirror4Scores1AVX512, mirror4Scores2AVX512, mirror4Scores4AVX512},
@@ -125,7 +126,7 @@ var avx2 = assembly{
 		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
 	},
 	weightedSoftmax: weightedSoftmaxAVX2, atLeast: atLeastAVX2,
-	largest: largestAVX2, count: countAVX2, masses: massesAVX2, labels: labelsAVX2,
+	writeTile: writeTileAVX2, largest: largestAVX2, count: countAVX2, masses: massesAVX2, labels: labelsAVX2,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX2, mirror8Scores2AVX2, mirror8Scores4AVX2},
 		{mirror4Scores1AVX2, mirror4Scores2AVX2, mirror4Scores4AVX2},
@@ -175,6 +176,7 @@ func (a *assembly) kernels() *Kernels {
 		Multiply:     a.Multiply,
 		Columns:      a.Columns,
 		Scores:       a.Scores,
+		WriteTile:    a.WriteTile,
 		Gather:       a.Gather,
 
 		WeightedSoftmax: a.WeightedSoftmax,
@@ -412,6 +414,15 @@ func (a *assembly) AtLeast(bits []uint64, x []float32, bound float32) {
 		a.atLeast(at(bits), at(x), bound, n)
 	}
 	atLeast(bits[n:], x[64*n:], bound)
+}
+
+func (a *assembly) WriteTile(dst []float32, stride int, x []float32, scale float32) {
+	heads := len(x) / Tile
+	if heads == 0 {
+		return
+	}
+	_ = dst[(heads-1)*stride : (heads-1)*stride+Tile]
+	a.writeTile(at(dst), at(x), scale, 4*stride, heads)
 }
 
 func (a *assembly) Largest(x []float32) float32 { return a.largest(at(x), len(x)) }

@@ -17,6 +17,14 @@ func largestScore(x []float32) float32 {
 	return top
 }
 
+func writeTile(dst []float32, stride int, x []float32, scale float32) {
+	for h := range len(x) / Tile {
+		for j, v := range x[h*Tile : (h+1)*Tile] {
+			dst[h*stride+j] = v * scale
+		}
+	}
+}
+
 func count(x []float32, bound float32) (n int) {
 	for _, v := range x {
 		if v >= bound {

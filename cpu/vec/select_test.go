@@ -101,6 +101,23 @@ func TestLabels(t *testing.T) {
 	})
 }
 
+// TestWriteTile compares rows that are written, and what lies between them, with their definition.
+func TestWriteTile(t *testing.T) {
+	natives(t, func(t *testing.T, k *Kernels) {
+		for heads := range 6 {
+			for _, stride := range []int{Tile, Tile + 1, 3 * Tile} {
+				x, got := normal(heads*Tile), filled(heads*stride+1, 7)
+				want := clone(got)
+				k.WriteTile(got, stride, x, .3)
+				Go.WriteTile(want, stride, x, .3)
+				if !slices.Equal(got, want) {
+					t.Fatalf("WriteTile of %d heads, %d apart: %v, want %v", heads, stride, got, want)
+				}
+			}
+		}
+	})
+}
+
 // TestSigns compares the agreement of sign bits with its definition.
 func TestSigns(t *testing.T) {
 	natives(t, func(t *testing.T, k *Kernels) {

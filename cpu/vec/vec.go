@@ -71,6 +71,9 @@ type Kernels struct {
 	// dst [heads, Tile], q [heads, dim], k [Tile, dim]. It prefetches ahead,
 	// which is as long as k or absent.
 	Scores func(dst, q []float32, k, ahead Rows, heads, n, dim int)
+	// WriteTile writes scores to rows that lie stride apart: dst[h·stride+j] = x[h][j]·scale,
+	// x [heads, Tile], and fetches what comes after in each row into the cache.
+	WriteTile func(dst []float32, stride int, x []float32, scale float32)
 	// Gather adds weighted values: acc[h] = scale[h]·acc[h] + Σ_j p[h][j]·v[j] for
 	// the first n values, with acc [heads, dim], p [heads, Tile], scale [heads],
 	// v [Tile, dim].

@@ -289,6 +289,11 @@ func mirror4Scores2AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *
 //go:noescape
 func mirror4Scores1AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
 
+// writeTileAVX2 writes scores to rows that lie apart.
+//
+//go:noescape
+func writeTileAVX2(dst *float32, x *float32, scale float32, stride int, heads int)
+
 // largestAVX2 is the largest score.
 //
 //go:noescape

@@ -4753,6 +4753,47 @@ end169:
 	VZEROUPPER
 	RET
 
+// func writeTileAVX2(dst *float32, x *float32, scale float32, stride int, heads int)
+// Requires: AVX, MMX+
+TEXT ·writeTileAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS scale+16(FP), Y0
+	MOVQ         stride+24(FP), DX
+	MOVQ         heads+32(FP), BX
+	TESTQ        BX, BX
+	JZ           end173
+
+loop172:
+	VMULPS     (CX), Y0, Y1
+	VMOVUPS    Y1, (AX)
+	PREFETCHT0 256(AX)
+	VMULPS     32(CX), Y0, Y1
+	VMOVUPS    Y1, 32(AX)
+	VMULPS     64(CX), Y0, Y1
+	VMOVUPS    Y1, 64(AX)
+	PREFETCHT0 320(AX)
+	VMULPS     96(CX), Y0, Y1
+	VMOVUPS    Y1, 96(AX)
+	VMULPS     128(CX), Y0, Y1
+	VMOVUPS    Y1, 128(AX)
+	PREFETCHT0 384(AX)
+	VMULPS     160(CX), Y0, Y1
+	VMOVUPS    Y1, 160(AX)
+	VMULPS     192(CX), Y0, Y1
+	VMOVUPS    Y1, 192(AX)
+	PREFETCHT0 448(AX)
+	VMULPS     224(CX), Y0, Y1
+	VMOVUPS    Y1, 224(AX)
+	ADDQ       $0x00000100, CX
+	ADDQ       DX, AX
+	DECQ       BX
+	JNZ        loop172
+
+end173:
+	VZEROUPPER
+	RET
+
 // func largestAVX2(x *float32, n int) float32
 // Requires: AVX, SSE
 TEXT ·largestAVX2(SB), NOSPLIT, $0-20
@@ -4763,18 +4804,18 @@ TEXT ·largestAVX2(SB), NOSPLIT, $0-20
 	MOVQ    CX, DX
 	SHRQ    $0x03, DX
 	TESTQ   DX, DX
-	JZ      end173
+	JZ      end175
 
-loop172:
+loop174:
 	VMOVUPS (AX), Y1
 	VMAXPS  Y0, Y1, Y0
 	ADDQ    $0x00000020, AX
 	DECQ    DX
-	JNZ     loop172
+	JNZ     loop174
 
-end173:
+end175:
 	ANDQ       $0x07, CX
-	JZ         done174
+	JZ         done176
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y1
@@ -4783,7 +4824,7 @@ end173:
 	VBLENDVPS  Y1, Y2, Y0, Y0
 	ADDQ       $0x00000020, AX
 
-done174:
+done176:
 	VMOVAPS      Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -4815,18 +4856,18 @@ TEXT ·countAVX2(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x03, DX
 	TESTQ        DX, DX
-	JZ           end176
+	JZ           end178
 
-loop175:
+loop177:
 	VCMPPS $0x02, (AX), Y0, Y2
 	VPSUBD Y2, Y1, Y1
 	ADDQ   $0x00000020, AX
 	DECQ   DX
-	JNZ    loop175
+	JNZ    loop177
 
-end176:
+end178:
 	ANDQ       $0x07, CX
-	JZ         done177
+	JZ         done179
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y2
@@ -4836,7 +4877,7 @@ end176:
 	VPSUBD     Y3, Y1, Y1
 	ADDQ       $0x00000020, AX
 
-done177:
+done179:
 	VMOVAPS      Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VPADDD       X1, X0, X1
@@ -4871,9 +4912,9 @@ TEXT ·massesAVX2(SB), NOSPLIT, $0-40
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	TESTQ        CX, CX
-	JZ           end179
+	JZ           end181
 
-loop178:
+loop180:
 	VCVTPS2PD    (AX), Y4
 	VSUBPD       Y0, Y4, Y5
 	VCMPPD       $0x0d, f64_c085e00000000000AVX2<>+0(SB), Y5, Y6
@@ -4906,9 +4947,9 @@ loop178:
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x00000010, AX
 	DECQ         CX
-	JNZ          loop178
+	JNZ          loop180
 
-end179:
+end181:
 	VMOVAPD      Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X1
@@ -5029,9 +5070,9 @@ TEXT ·labelsAVX2(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000002, DI
 	TESTQ DI, DI
-	JZ    end181
+	JZ    end183
 
-loop180:
+loop182:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -5040,9 +5081,9 @@ loop180:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end183
+	JZ     end185
 
-loop182:
+loop184:
 	VBROADCASTSS (R8), Y4
 	PREFETCHT1   (R9)(BX*1)
 	VCVTPH2PS    (R9), Y5
@@ -5056,9 +5097,9 @@ loop182:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop182
+	JNZ          loop184
 
-end183:
+end185:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -5066,8 +5107,8 @@ end183:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000040, DX
 	DECQ    DI
-	JNZ     loop180
+	JNZ     loop182
 
-end181:
+end183:
 	VZEROUPPER
 	RET

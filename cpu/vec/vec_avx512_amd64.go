@@ -309,6 +309,11 @@ func mirror4Scores2AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead
 //go:noescape
 func mirror4Scores1AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead *int32, words int)
 
+// writeTileAVX512 writes scores to rows that lie apart.
+//
+//go:noescape
+func writeTileAVX512(dst *float32, x *float32, scale float32, stride int, heads int)
+
 // largestAVX512 is the largest score.
 //
 //go:noescape

@@ -6103,6 +6103,39 @@ end181:
 	VZEROUPPER
 	RET
 
+// func writeTileAVX512(dst *float32, x *float32, scale float32, stride int, heads int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·writeTileAVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS scale+16(FP), Z0
+	MOVQ         stride+24(FP), DX
+	MOVQ         heads+32(FP), BX
+	TESTQ        BX, BX
+	JZ           end185
+
+loop184:
+	VMULPS     (CX), Z0, Z1
+	VMOVUPS    Z1, (AX)
+	PREFETCHT0 256(AX)
+	VMULPS     64(CX), Z0, Z1
+	VMOVUPS    Z1, 64(AX)
+	PREFETCHT0 320(AX)
+	VMULPS     128(CX), Z0, Z1
+	VMOVUPS    Z1, 128(AX)
+	PREFETCHT0 384(AX)
+	VMULPS     192(CX), Z0, Z1
+	VMOVUPS    Z1, 192(AX)
+	PREFETCHT0 448(AX)
+	ADDQ       $0x00000100, CX
+	ADDQ       DX, AX
+	DECQ       BX
+	JNZ        loop184
+
+end185:
+	VZEROUPPER
+	RET
+
 // func largestAVX512(x *float32, n int) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·largestAVX512(SB), NOSPLIT, $0-20
@@ -6113,18 +6146,18 @@ TEXT ·largestAVX512(SB), NOSPLIT, $0-20
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end185
+	JZ           end187
 
-loop184:
+loop186:
 	VMOVUPS (AX), Z1
 	VMAXPS  Z0, Z1, Z0
 	ADDQ    $0x00000040, AX
 	DECQ    DX
-	JNZ     loop184
+	JNZ     loop186
 
-end185:
+end187:
 	ANDQ      $0x0f, CX
-	JZ        done186
+	JZ        done188
 	MOVQ      $0x000000000000ffff, DX
 	BZHIQ     CX, DX, DX
 	KMOVW     DX, K1
@@ -6132,7 +6165,7 @@ end185:
 	VMAXPS    Z0, Z1, K1, Z0
 	ADDQ      $0x00000040, AX
 
-done186:
+done188:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VMAXPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6166,18 +6199,18 @@ TEXT ·countAVX512(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end188
+	JZ           end190
 
-loop187:
+loop189:
 	VCMPPS $0x02, (AX), Z0, K1
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 	DECQ   DX
-	JNZ    loop187
+	JNZ    loop189
 
-end188:
+end190:
 	ANDQ   $0x0f, CX
-	JZ     done189
+	JZ     done191
 	MOVQ   $0x000000000000ffff, DX
 	BZHIQ  CX, DX, DX
 	KMOVW  DX, K1
@@ -6185,7 +6218,7 @@ end188:
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 
-done189:
+done191:
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VPADDD        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6223,9 +6256,9 @@ TEXT ·betweenAVX512(SB), NOSPLIT, $0-48
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end191
+	JZ           end193
 
-loop190:
+loop192:
 	VMOVUPS       (CX), Z4
 	VCMPPS        $0x02, Z4, Z0, K2
 	VCMPPS        $0x01, Z4, Z1, K2, K1
@@ -6238,11 +6271,11 @@ loop190:
 	LEAQ          (AX)(DI*4), AX
 	ADDQ          $0x00000040, CX
 	DECQ          SI
-	JNZ           loop190
+	JNZ           loop192
 
-end191:
+end193:
 	ANDQ          $0x0f, BX
-	JZ            done192
+	JZ            done194
 	MOVQ          $0x000000000000ffff, SI
 	BZHIQ         BX, SI, SI
 	KMOVW         SI, K1
@@ -6258,7 +6291,7 @@ end191:
 	LEAQ          (AX)(BX*4), AX
 	ADDQ          $0x00000040, CX
 
-done192:
+done194:
 	SUBQ          DX, AX
 	SHRQ          $0x02, AX
 	MOVQ          AX, n+32(FP)
@@ -6304,9 +6337,9 @@ TEXT ·massesAVX512(SB), NOSPLIT, $0-40
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	TESTQ        CX, CX
-	JZ           end194
+	JZ           end196
 
-loop193:
+loop195:
 	VCVTPS2PD    (AX), Z21
 	VSUBPD       Z0, Z21, Z22
 	VCMPPD       $0x0d, Z8, Z22, K1
@@ -6335,9 +6368,9 @@ loop193:
 	VADDPD       Z23, Z3, K2, Z3
 	ADDQ         $0x00000020, AX
 	DECQ         CX
-	JNZ          loop193
+	JNZ          loop195
 
-end194:
+end196:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6460,9 +6493,9 @@ TEXT ·labelsAVX512(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000001, DI
 	TESTQ DI, DI
-	JZ    end196
+	JZ    end198
 
-loop195:
+loop197:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6471,9 +6504,9 @@ loop195:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end198
+	JZ     end200
 
-loop197:
+loop199:
 	VBROADCASTSS (R8), Z4
 	PREFETCHT1   (R9)(BX*1)
 	PREFETCHT1   64(R9)(BX*1)
@@ -6488,9 +6521,9 @@ loop197:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop197
+	JNZ          loop199
 
-end198:
+end200:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -6498,9 +6531,9 @@ end198:
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000080, DX
 	DECQ    DI
-	JNZ     loop195
+	JNZ     loop197
 
-end196:
+end198:
 	VZEROUPPER
 	RET
 
@@ -6518,9 +6551,9 @@ TEXT ·signsAVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD    u32_00000080AVX512<>+0(SB), Z5
 	MOVQ            $0x00000004, CX
 	TESTQ           CX, CX
-	JZ              end200
+	JZ              end202
 
-loop199:
+loop201:
 	VPXORD      (DX), Z0, Z6
 	VPSRLD      $0x04, Z6, Z7
 	VPANDD      Z4, Z6, Z6
@@ -6570,9 +6603,9 @@ loop199:
 	ADDQ        $0x00000100, DX
 	ADDQ        $0x40, AX
 	DECQ        CX
-	JNZ         loop199
+	JNZ         loop201
 
-end200:
+end202:
 	VZEROUPPER
 	RET
 

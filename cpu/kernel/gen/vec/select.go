@@ -13,10 +13,35 @@ import (
 // selection writes what selects from a row of scores, x f32 [n] unless it says otherwise. NaN is
 // below every bound.
 func (m machine) selection() {
+	m.writeTile()
 	m.largest()
 	m.count()
 	m.between()
 	m.masses()
+}
+
+// writeTile writes scores to rows that lie apart, and fetches the cache lines behind what it
+// writes: a store that waits for its line holds back those behind it.
+//
+//	dst[h][j] = x[h][j]·scale
+//
+// Shapes: x f32 [heads][64], at least one; dst rows of 64, stride bytes apart.
+func (m machine) writeTile() {
+	m.function("writeTile", "func(dst, x *float32, scale float32, stride, heads int)", "writes scores to rows that lie apart.")
+	dst, x, scale, stride, heads := m.arg("dst"), m.arg("x"), m.broadcast("scale"), m.arg("stride"), m.arg("heads")
+	loop(heads, func() {
+		for at := 0; at < 256; at += m.bytes() {
+			v := m.reg()
+			VMULPS(Mem{Base: x, Disp: at}, scale, v)
+			VMOVUPS(v, Mem{Base: dst, Disp: at})
+			if at%64 == 0 {
+				PREFETCHT0(Mem{Base: dst, Disp: 256 + at})
+			}
+		}
+		ADDQ(U32(256), x)
+		ADDQ(stride, dst)
+	})
+	end()
 }
 
 // largest is max(-MaxFloat32, x): VMAX takes its second operand where one is NaN.
