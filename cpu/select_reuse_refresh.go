@@ -14,7 +14,7 @@ func (o *ops) refresh(op string, c *device.ReuseSelection, m selectionCache, pos
 	t := &o.tasks.refresh
 	*t = refreshTask{
 		selectionCache: m, o: o, pages: newPages(c.KV), mirror: newMirrorKeys(c.Keys, c.KV), mask: mask{c.Plan}, q: f32s(c.Q),
-		scores: f32s(c.Scores), width: c.Scores.Dim(2), pos: pos, scratch: perWorker(o.pool, t.scratch),
+		scores: f32s(c.Scores), width: c.Scores.Dim(2), pos: pos, scratch: perWorker(o.pool, t.scratch), best: c.Neighbors.Best,
 	}
 	for _, p := range pos {
 		if n := min(m.K.Of(p+1), p+1); n > m.maxSelected {
@@ -32,6 +32,20 @@ func (o *ops) refresh(op string, c *device.ReuseSelection, m selectionCache, pos
 		}
 	}
 	o.pool.RunChunks(len(pos)*t.pages.heads, 1, t)
+	if t.mirror.words == nil {
+		o.scored.made(c.Scores, c.Q, c.KV, c.Plan)
+		o.scored.heads = t.appendMade(o.scored.heads)
+	}
+}
+
+// appendMade appends for each slot and head whether its group was scored.
+func (t *refreshTask) appendMade(made []bool) []bool {
+	for slot, p := range t.pos {
+		for h := range t.heads {
+			made = append(made, p >= 0 && t.found[slot*t.groups+h*t.groups/t.heads] < 0)
+		}
+	}
+	return made
 }
 
 // refreshTask selects anew: item i is kv head i%kvheads of slot i/kvheads.
@@ -44,7 +58,8 @@ type refreshTask struct {
 	q      []float32 // [slots, heads, dim]
 	scores []float32 // [slots, heads, width]
 	width  int
-	pos    []int // by slot; -1 is skipped
+	pos    []int         // by slot; -1 is skipped
+	best   device.Amount // of the selected: what is listed first
 
 	scratch []refreshScratch // by worker
 }
@@ -129,6 +144,10 @@ func (t *refreshTask) score(s *refreshScratch, slot, kvHead int, v interval) {
 			next = t.pages.knownPage(slot, first/device.PageLen+1)
 		}
 		after := t.multiply(s, t.pages.knownPage(slot, first/device.PageLen), next, kvHead, hi)
+		if n := len(s.heads); hi-lo == device.PageLen && n == t.heads/t.pages.heads { // their rows are adjacent
+			t.o.vec.WriteTile(t.scores[(slot*t.heads+s.heads[0])*t.width+first:], t.width, s.tile[:n*vec.Tile], after)
+			continue
+		}
 		for i, h := range s.heads {
 			rescale(t.o.vec, t.headScores(slot, h)[first+lo:first+hi], row(s.tile, i, vec.Tile)[lo:], after)
 		}
@@ -192,33 +211,70 @@ func countScored(counter []int32, scored [2]interval) {
 	counter[0], counter[1] = int32(uint32(sum)), int32(uint32(sum>>32))
 }
 
-// selectBest writes the selection of a head group to its new entry, best first, and returns
-// how many positions it has.
+// selectBest writes the selection of a head group to its new entry, what gets neighbors first, and
+// returns how many positions it has.
 func (t *refreshTask) selectBest(s *refreshScratch, slot, group int, visible, region [2]interval) int {
 	p := t.pos[slot]
 	x := t.groupScores(s, slot, group, visible, region)
 	maskOutside(x, region)
 	s.nans += nans(t.o.vec, x)
 	t.o.d.sawNaNs(&s.nans)
-	best, _ := s.best.topK(t.o.vec, x, min(t.K.Of(p+1), t.maxSelected))
 	_, number := t.blockOf(slot, p)
-	return s.best.order(row(t.index, (slot*t.groups+group)*t.Block+number, t.maxSelected), x, best)
+	dst := row(t.index, (slot*t.groups+group)*t.Block+number, t.maxSelected)
+	k := t.K.Of(p + 1)
+	return s.best.bestFirst(t.o.vec, dst, x, min(k, t.maxSelected), t.best.Of(k))
 }
 
-// groupScores is what the positions of a head group are ranked by: the scores of its head, or
-// the logarithm of the sum of its heads' softmax, up to a constant. The sum itself underflows
-// in float32 where another position, often the row's own, has nearly all softmax mass.
+// groupScores is what the positions of a head group are ranked by: the scores of its head, or the
+// sum of its heads' softmax up to a factor. Where the sum underflows, because another position,
+// often the row's own, has nearly all softmax mass, it is the logarithm of the sum instead.
 func (t *refreshTask) groupScores(s *refreshScratch, slot, group int, visible, region [2]interval) []float32 {
 	lo, hi := t.headsOf(group)
-	first, n := t.headScores(slot, lo), t.pos[slot]+1
+	n := t.pos[slot] + 1
 	if t.groups == t.heads {
-		return first[:n]
+		return t.headScores(slot, lo)[:n]
 	}
+	if x := t.sums(s, slot, lo, hi, visible, region); t.o.vec.Count(x, leastSum) >= min(t.K.Of(n), t.maxSelected) {
+		return x
+	}
+	return t.logSums(s, slot, lo, hi, visible, region)
+}
+
+// leastSum is the smallest sum of softmax by which positions are ranked; where terms of it are lost
+// to underflow, they are below its last digit.
+const leastSum = 1e-30
+
+// sums is the sums of the softmax of heads lo to hi-1 in the selected region, 0 elsewhere. Scores
+// outside of what is visible, and NaN, become -Inf.
+func (t *refreshTask) sums(s *refreshScratch, slot, lo, hi int, visible, region [2]interval) []float32 {
+	n := t.pos[slot] + 1
+	v, sums, e := t.o.vec, s.sum[:n], s.top[:n]
+	clear(sums)
+	for h := lo; h < hi; h++ {
+		x := t.headScores(slot, h)[:n]
+		maskOutside(x, visible)
+		s.nans += dropNaNs(v, x)
+		top := v.Largest(x)
+		if math.IsInf(float64(top), 1) { // it has no softmax
+			continue
+		}
+		total := v.Exps(e, x, top)
+		for _, m := range region {
+			if m.lo < m.hi && total > 0 {
+				v.AddScaled(sums[m.lo:m.hi], e[m.lo:m.hi], float32(1/total))
+			}
+		}
+	}
+	return sums
+}
+
+// logSums is the logarithms of sums, up to a constant.
+func (t *refreshTask) logSums(s *refreshScratch, slot, lo, hi int, visible, region [2]interval) []float32 {
+	shift, n := t.logShifts(s, slot, lo, hi, visible, region), t.pos[slot]+1
 	v, top, sum := t.o.vec, s.top[:n], s.sum[:n]
 	for j := range top {
 		top[j], sum[j] = -math.MaxFloat32, 0
 	}
-	shift := t.logShifts(s, slot, lo, hi, visible, region)
 	for _, m := range region {
 		m.hi = max(m.hi, m.lo)
 		for i, by := range shift {
@@ -232,24 +288,24 @@ func (t *refreshTask) groupScores(s *refreshScratch, slot, group int, visible, r
 			}
 		}
 	}
-	t.addLogs(s, first[:n], hi-lo, region)
-	return first[:n]
+	t.addLogs(s, top, len(shift), region)
+	return top
 }
 
-// addLogs sets x to the logarithms of the sums of the selected region, of heads heads. A sum is 1 to
-// heads times its largest term: what is below the K-th largest term by more than ln heads is not
-// selected, and keeps its term.
-func (t *refreshTask) addLogs(s *refreshScratch, x []float32, heads int, region [2]interval) {
-	top, sum, least := s.top[:len(x)], s.sum[:len(x)], negInf
-	set, k := s.best.topK(t.o.vec, top, min(t.K.Of(len(x)), t.maxSelected))
-	if k == t.K.Of(len(x)) && k > 0 {
+// addLogs makes of the largest terms top the logarithms of the sums of the selected region, of heads
+// heads. A sum is 1 to heads times its largest term: what is below the K-th largest term by more than
+// ln heads is not selected, and keeps its term.
+func (t *refreshTask) addLogs(s *refreshScratch, top []float32, heads int, region [2]interval) {
+	sum, least := s.sum[:len(top)], negInf
+	set, k := s.best.topK(t.o.vec, top, min(t.K.Of(len(top)), t.maxSelected))
+	if k == t.K.Of(len(top)) && k > 0 {
 		least = smallestOf(top, set)
 	}
 	enough := least - float32(math.Log(float64(heads))*(1+1e-6)) - float32(math.Abs(float64(least)))*1e-6
 	for _, m := range region {
 		for j := m.lo; j < m.hi; j++ {
-			if x[j] = top[j]; !(top[j] < enough) {
-				x[j] = logOf(top[j], sum[j])
+			if !(top[j] < enough) {
+				top[j] = logOf(top[j], sum[j])
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 // time and changes no result.
 type selector struct {
 	set    []uint64  // selected positions: bit i of word w is position 64·w+i
+	front  []uint64  // the best of them, of bestFirst
 	some   []float32 // scores between two bounds
 	sample []float32
 
@@ -157,6 +158,20 @@ func (s *selector) sampled(x []float32, n int) []float32 {
 		sample[i] = x[i*step]
 	}
 	return sample
+}
+
+// bestFirst lists what topK selects of k, and before the others the best first of them.
+func (s *selector) bestFirst(v *vec.Kernels, dst []int32, x []float32, k, first int) (n int) {
+	if first > 0 && first < k {
+		set, _ := s.topK(v, x, first)
+		n = v.Positions(dst, set)
+		s.front = append(s.front[:0], set...)
+	}
+	set, _ := s.topK(v, x, k)
+	for w := range set[:len(set)*min(n, 1)] {
+		set[w] &^= s.front[w]
+	}
+	return n + v.Positions(dst[n:], set)
 }
 
 // order writes the positions of a set by falling score, ties to the lowest position.

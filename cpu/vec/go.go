@@ -11,6 +11,7 @@ import (
 var Go = &Kernels{
 	ISA:          kernel.Portable,
 	Add:          add,
+	AddScaled:    addScaled,
 	SumSquares:   sumSquares,
 	ScaleMul:     scaleMul,
 	SwiGLU:       swiGLU,
@@ -20,6 +21,7 @@ var Go = &Kernels{
 	FromHalf:     fromHalf,
 	LogTop:       logTop,
 	LogSum:       logSum,
+	Exps:         exps,
 	Softmax:      softmax,
 	Multiply:     multiply,
 	Columns:      columns,
@@ -46,6 +48,13 @@ func add(dst, x []float32) {
 	x = x[:len(dst)]
 	for i := range dst {
 		dst[i] += x[i]
+	}
+}
+
+func addScaled(dst, x []float32, scale float32) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = float32(float64(x[i])*float64(scale) + float64(dst[i]))
 	}
 }
 
@@ -89,6 +98,15 @@ func logSum(sum, top, x []float32, scale, shift float32) {
 	for j, v := range x {
 		sum[j] += float32(math.Exp(float64(term(v, scale, shift) - top[j])))
 	}
+}
+
+func exps(dst, x []float32, top float32) (sum float64) {
+	x = x[:len(dst)]
+	for i, v := range x {
+		dst[i] = float32(math.Exp(float64(v - top)))
+		sum += float64(dst[i])
+	}
+	return sum
 }
 
 func rotateHalves(x, cos, sin []float32) {

@@ -18,6 +18,8 @@ type assembly struct {
 	isa          kernel.ISA
 	lanes        int // f32 in a register
 	add          func(dst, x *float32, n int)
+	addScaled    func(dst, x *float32, scale float32, n int)
+	exps         func(dst, x *float32, top float32, n int) float64
 	sumSquares   func(x *float32, n int) float64
 	scaleMul     func(dst, x, w *float32, scale float32, n int)
 	swiGLU       func(dst, gate, up *float32, n int)
@@ -69,7 +71,7 @@ type (
 
 var avx512 = assembly{
 	isa: kernel.AVX512, lanes: 16, wide: 64,
-	add: addAVX512, sumSquares: sumSquaresAVX512, scaleMul: scaleMulAVX512, swiGLU: swiGLUAVX512,
+	add: addAVX512, addScaled: addScaledAVX512, exps: expsAVX512, sumSquares: sumSquaresAVX512, scaleMul: scaleMulAVX512, swiGLU: swiGLUAVX512,
 	rotateHalves: rotateHalvesAVX512, rotatePairs: rotatePairsAVX512, toHalf: toHalfAVX512, fromHalf: fromHalfAVX512,
 	logTop: logTopAVX512, logSum: logSumAVX512,
 	softmax: softmaxAVX512, columns: columnsAVX512,
@@ -108,7 +110,7 @@ var avx512 = assembly{
 
 var avx2 = assembly{
 	isa: kernel.AVX2, lanes: 8, wide: 16,
-	add: addAVX2, sumSquares: sumSquaresAVX2, scaleMul: scaleMulAVX2, swiGLU: swiGLUAVX2,
+	add: addAVX2, addScaled: addScaledAVX2, exps: expsAVX2, sumSquares: sumSquaresAVX2, scaleMul: scaleMulAVX2, swiGLU: swiGLUAVX2,
 	rotateHalves: rotateHalvesAVX2, rotatePairs: rotatePairsAVX2, toHalf: toHalfAVX2, fromHalf: fromHalfAVX2,
 	logTop: logTopAVX2, logSum: logSumAVX2,
 	softmax: softmaxAVX2, columns: columnsAVX2,
@@ -163,6 +165,8 @@ func (a *assembly) kernels() *Kernels {
 	return &Kernels{
 		ISA:          a.isa,
 		Add:          a.Add,
+		AddScaled:    a.AddScaled,
+		Exps:         a.Exps,
 		SumSquares:   a.SumSquares,
 		ScaleMul:     a.ScaleMul,
 		SwiGLU:       a.SwiGLU,
@@ -203,6 +207,18 @@ func (a *assembly) Add(dst, x []float32) {
 	n := a.whole(len(dst))
 	a.add(at(dst), at(x), n/a.lanes)
 	add(dst[n:], x[n:])
+}
+
+func (a *assembly) AddScaled(dst, x []float32, scale float32) {
+	x = x[:len(dst)]
+	n := a.whole(len(dst))
+	a.addScaled(at(dst), at(x), scale, n/a.lanes)
+	addScaled(dst[n:], x[n:], scale)
+}
+
+func (a *assembly) Exps(dst, x []float32, top float32) float64 {
+	x = x[:len(dst)]
+	return a.exps(at(dst), at(x), top, len(dst))
 }
 
 func (a *assembly) SumSquares(x []float32) float64 {

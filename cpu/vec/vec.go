@@ -25,6 +25,8 @@ type Kernels struct {
 
 	// Add adds: dst[i] += x[i].
 	Add func(dst, x []float32)
+	// AddScaled adds with a factor: dst[i] += x[i]·scale, rounded once.
+	AddScaled func(dst, x []float32, scale float32)
 	// SumSquares is Σ x[i]², accumulated in float64.
 	SumSquares func(x []float32) float64
 	// ScaleMul scales: dst[i] = x[i] · scale · w[i].
@@ -48,6 +50,10 @@ type Kernels struct {
 	// LogSum adds what they are the logarithms of, over the largest:
 	// sum[j] += exp(x[j]·scale + shift - top[j]). x may be -Inf; top may not.
 	LogSum func(sum, top, x []float32, scale, shift float32)
+
+	// Exps writes exponentials and returns their sum: dst[i] = exp(x[i] - top). x may be -Inf
+	// but not NaN.
+	Exps func(dst, x []float32, top float32) float64
 
 	// Softmax adds a tile of scores, in units of ln 2, to the running softmax of
 	// each row: with M the larger of top and the tile's largest score,

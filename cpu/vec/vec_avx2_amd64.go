@@ -9,6 +9,11 @@ package vec
 //go:noescape
 func addAVX2(dst *float32, x *float32, n int)
 
+// addScaledAVX2 adds: dst += x · scale.
+//
+//go:noescape
+func addScaledAVX2(dst *float32, x *float32, scale float32, n int)
+
 // scaleMulAVX2 scales: dst = x · scale · w.
 //
 //go:noescape
@@ -253,6 +258,11 @@ func logTopAVX2(top *float32, x *float32, scale float32, shift float32, n int)
 //
 //go:noescape
 func logSumAVX2(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)
+
+// expsAVX2 writes exponentials, and returns their sum.
+//
+//go:noescape
+func expsAVX2(dst *float32, x *float32, top float32, n int) float64
 
 // atLeastAVX2 finds what is not below a bound.
 //

@@ -26,6 +26,29 @@ end2:
 	VZEROUPPER
 	RET
 
+// func addScaledAVX2(dst *float32, x *float32, scale float32, n int)
+// Requires: AVX, FMA3
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS scale+16(FP), Y0
+	MOVQ         n+24(FP), DX
+	TESTQ        DX, DX
+	JZ           end4
+
+loop3:
+	VMOVUPS     (AX), Y1
+	VFMADD231PS (CX), Y0, Y1
+	VMOVUPS     Y1, (AX)
+	ADDQ        $0x00000020, AX
+	ADDQ        $0x00000020, CX
+	DECQ        DX
+	JNZ         loop3
+
+end4:
+	VZEROUPPER
+	RET
+
 // func scaleMulAVX2(dst *float32, x *float32, w *float32, scale float32, n int)
 // Requires: AVX
 TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-40
@@ -35,9 +58,9 @@ TEXT ·scaleMulAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS scale+24(FP), Y0
 	MOVQ         n+32(FP), BX
 	TESTQ        BX, BX
-	JZ           end4
+	JZ           end6
 
-loop3:
+loop5:
 	VMULPS  (CX), Y0, Y1
 	VMULPS  (DX), Y1, Y1
 	VMOVUPS Y1, (AX)
@@ -45,9 +68,9 @@ loop3:
 	ADDQ    $0x00000020, CX
 	ADDQ    $0x00000020, DX
 	DECQ    BX
-	JNZ     loop3
+	JNZ     loop5
 
-end4:
+end6:
 	VZEROUPPER
 	RET
 
@@ -59,18 +82,18 @@ TEXT ·sumSquaresAVX2(SB), NOSPLIT, $0-24
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	TESTQ  CX, CX
-	JZ     end6
+	JZ     end8
 
-loop5:
+loop7:
 	VCVTPS2PD   (AX), Y2
 	VCVTPS2PD   16(AX), Y3
 	VFMADD231PD Y2, Y2, Y0
 	VFMADD231PD Y3, Y3, Y1
 	ADDQ        $0x00000020, AX
 	DECQ        CX
-	JNZ         loop5
+	JNZ         loop7
 
-end6:
+end8:
 	VADDPD       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X1
@@ -89,9 +112,9 @@ TEXT ·swiGLUAVX2(SB), NOSPLIT, $0-32
 	MOVQ  BX, SI
 	SHRQ  $0x03, SI
 	TESTQ SI, SI
-	JZ    end8
+	JZ    end10
 
-loop7:
+loop9:
 	VMOVUPS      (CX), Y0
 	VXORPS       Y1, Y1, Y1
 	VSUBPS       Y0, Y1, Y1
@@ -125,11 +148,11 @@ loop7:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	DECQ         SI
-	JNZ          loop7
+	JNZ          loop9
 
-end8:
+end10:
 	ANDQ         $0x07, BX
-	JZ           done9
+	JZ           done11
 	LEAQ         masksAVX2<>+32(SB), SI
 	NEGQ         BX
 	VMOVUPS      (SI)(BX*4), Y0
@@ -167,7 +190,7 @@ end8:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 
-done9:
+done11:
 	VZEROUPPER
 	RET
 
@@ -338,9 +361,9 @@ TEXT ·rotateHalvesAVX2(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end11
+	JZ    end13
 
-loop10:
+loop12:
 	VMOVUPS     (DX), Y0
 	VMOVUPS     (BX), Y1
 	VMOVUPS     (AX), Y2
@@ -356,9 +379,9 @@ loop10:
 	ADDQ        $0x00000020, DX
 	ADDQ        $0x00000020, BX
 	DECQ        SI
-	JNZ         loop10
+	JNZ         loop12
 
-end11:
+end13:
 	VZEROUPPER
 	RET
 
@@ -371,9 +394,9 @@ TEXT ·rotatePairsAVX2(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX2<>+0(SB), Y0
 	TESTQ   BX, BX
-	JZ      end13
+	JZ      end15
 
-loop12:
+loop14:
 	VMOVUPS        (CX), X1
 	VMOVUPS        (DX), X2
 	VPERMPS        Y1, Y0, Y1
@@ -387,9 +410,9 @@ loop12:
 	ADDQ           $0x00000010, CX
 	ADDQ           $0x00000010, DX
 	DECQ           BX
-	JNZ            loop12
+	JNZ            loop14
 
-end13:
+end15:
 	VZEROUPPER
 	RET
 
@@ -410,17 +433,17 @@ TEXT ·toHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end15
+	JZ    end17
 
-loop14:
+loop16:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x00000010, AX
 	ADDQ      $0x00000020, CX
 	DECQ      DX
-	JNZ       loop14
+	JNZ       loop16
 
-end15:
+end17:
 	VZEROUPPER
 	RET
 
@@ -431,17 +454,17 @@ TEXT ·fromHalfAVX2(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end17
+	JZ    end19
 
-loop16:
+loop18:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x00000010, CX
 	ADDQ      $0x00000020, AX
 	DECQ      DX
-	JNZ       loop16
+	JNZ       loop18
 
-end17:
+end19:
 	VZEROUPPER
 	RET
 
@@ -454,9 +477,9 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-40
 	MOVQ  scale+24(FP), BX
 	MOVQ  rows+32(FP), SI
 	TESTQ SI, SI
-	JZ    end19
+	JZ    end21
 
-loop18:
+loop20:
 	VMOVUPS      (AX), Y0
 	VMAXPS       32(AX), Y0, Y0
 	VMAXPS       64(AX), Y0, Y0
@@ -475,7 +498,7 @@ loop18:
 	VMOVSS       (CX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same20
+	JE           same22
 	VMOVSS       X0, (CX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -497,12 +520,12 @@ loop18:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done21
+	JMP          done23
 
-same20:
+same22:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done21:
+done23:
 	VMOVSS       X1, (BX)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -696,9 +719,9 @@ done21:
 	ADDQ         $0x04, DX
 	ADDQ         $0x04, BX
 	DECQ         SI
-	JNZ          loop18
+	JNZ          loop20
 
-end19:
+end21:
 	VZEROUPPER
 	RET
 
@@ -772,9 +795,9 @@ TEXT ·weightedSoftmaxAVX2(SB), NOSPLIT, $0-48
 	MOVQ  scale+32(FP), SI
 	MOVQ  rows+40(FP), DI
 	TESTQ DI, DI
-	JZ    end23
+	JZ    end25
 
-loop22:
+loop24:
 	VMOVUPS      (CX), Y0
 	VMAXPS       32(CX), Y0, Y0
 	VMAXPS       64(CX), Y0, Y0
@@ -793,7 +816,7 @@ loop22:
 	VMOVSS       (DX), X1
 	VMAXSS       X1, X0, X0
 	VUCOMISS     X1, X0
-	JE           same24
+	JE           same26
 	VMOVSS       X0, (DX)
 	VSUBSS       X0, X1, X1
 	VBROADCASTSS X1, Y1
@@ -815,12 +838,12 @@ loop22:
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y4, Y4
 	VANDPS       Y2, Y4, Y1
-	JMP          done25
+	JMP          done27
 
-same24:
+same26:
 	VMOVUPS f32_3f800000AVX2<>+0(SB), Y1
 
-done25:
+done27:
 	VMOVSS       X1, (SI)
 	VBROADCASTSS X0, Y2
 	VXORPS       Y3, Y3, Y3
@@ -1022,9 +1045,9 @@ done25:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         DI
-	JNZ          loop22
+	JNZ          loop24
 
-end23:
+end25:
 	VZEROUPPER
 	RET
 
@@ -1051,9 +1074,9 @@ TEXT ·tile16AVX2(SB), NOSPLIT, $0-64
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	TESTQ  DX, DX
-	JZ     end27
+	JZ     end29
 
-loop26:
+loop28:
 	VMOVUPS      (CX), Y12
 	VMOVUPS      32(CX), Y13
 	VBROADCASTSS (AX), Y14
@@ -1078,14 +1101,14 @@ loop26:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop26
+	JNZ          loop28
 
-end27:
+end29:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain28
+	JZ           plain30
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Y12
@@ -1118,9 +1141,9 @@ end27:
 	VMOVUPS      Y10, (BX)(CX*2)
 	VFMADD231PS  32(BX)(CX*2), Y0, Y11
 	VMOVUPS      Y11, 32(BX)(CX*2)
-	JMP          done29
+	JMP          done31
 
-plain28:
+plain30:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    CX, AX
@@ -1139,7 +1162,7 @@ plain28:
 	VMOVUPS Y10, (AX)
 	VMOVUPS Y11, 32(AX)
 
-done29:
+done31:
 	VZEROUPPER
 	RET
 
@@ -1152,9 +1175,9 @@ TEXT ·columnsAVX2(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end31
+	JZ    end33
 
-loop30:
+loop32:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Y0
 	ADDQ       DX, SI
@@ -1218,9 +1241,9 @@ loop30:
 	ADDQ       $0x00000800, AX
 	ADDQ       $0x00000010, CX
 	DECQ       BX
-	JNZ        loop30
+	JNZ        loop32
 
-end31:
+end33:
 	VZEROUPPER
 	RET
 
@@ -1239,9 +1262,9 @@ TEXT ·scoresHalf4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end33
+	JZ    end35
 
-loop32:
+loop34:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1253,9 +1276,9 @@ loop32:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end35
+	JZ     end37
 
-loop34:
+loop36:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1281,9 +1304,9 @@ loop34:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop34
+	JNZ         loop36
 
-end35:
+end37:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1313,9 +1336,9 @@ end35:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop32
+	JNZ          loop34
 
-end33:
+end35:
 	VZEROUPPER
 	RET
 
@@ -1335,9 +1358,9 @@ TEXT ·scoresAtHalf4AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, R10
 	SHRQ  $0x02, R10
 	TESTQ R9, R9
-	JZ    end37
+	JZ    end39
 
-loop36:
+loop38:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1351,9 +1374,9 @@ loop36:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end39
+	JZ     end41
 
-loop38:
+loop40:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -1382,15 +1405,15 @@ loop38:
 	ADDQ        $0x00000010, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop38
+	JNZ         loop40
 
-end39:
+end41:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end41
+	JZ    end43
 
-loop40:
+loop42:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -1414,9 +1437,9 @@ loop40:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000010, R12
 	DECQ        R14
-	JNZ         loop40
+	JNZ         loop42
 
-end41:
+end43:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1447,9 +1470,9 @@ end41:
 	ADDQ         $0x00000010, BX
 	ADDQ         $0x00000010, SI
 	DECQ         R9
-	JNZ          loop36
+	JNZ          loop38
 
-end37:
+end39:
 	VZEROUPPER
 	RET
 
@@ -1484,9 +1507,9 @@ TEXT ·gatherHalf4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end43
+	JZ           end45
 
-loop42:
+loop44:
 	VCVTPH2PS    (BX), Y8
 	VCVTPH2PS    16(BX), Y9
 	PREFETCHT2   (BX)(SI*1)
@@ -1505,9 +1528,9 @@ loop42:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop42
+	JNZ          loop44
 
-end43:
+end45:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -1551,9 +1574,9 @@ TEXT ·gatherAtHalf4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end45
+	JZ           end47
 
-loop44:
+loop46:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y8
 	VCVTPH2PS    16(BX)(DX*2), Y9
@@ -1575,9 +1598,9 @@ loop44:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop44
+	JNZ          loop46
 
-end45:
+end47:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -1619,9 +1642,9 @@ TEXT ·gatherHalf4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end47
+	JZ           end49
 
-loop46:
+loop48:
 	VCVTPH2PS    (BX), Y4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -1635,9 +1658,9 @@ loop46:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop46
+	JNZ          loop48
 
-end47:
+end49:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -1673,9 +1696,9 @@ TEXT ·gatherAtHalf4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end49
+	JZ           end51
 
-loop48:
+loop50:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	MOVQ         (DI), DX
@@ -1692,9 +1715,9 @@ loop48:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop48
+	JNZ          loop50
 
-end49:
+end51:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -1720,9 +1743,9 @@ TEXT ·scoresHalf2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end51
+	JZ    end53
 
-loop50:
+loop52:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1734,9 +1757,9 @@ loop50:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end53
+	JZ     end55
 
-loop52:
+loop54:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -1764,9 +1787,9 @@ loop52:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, DX
 	DECQ        R11
-	JNZ         loop52
+	JNZ         loop54
 
-end53:
+end55:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1795,9 +1818,9 @@ end53:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop50
+	JNZ          loop52
 
-end51:
+end53:
 	VZEROUPPER
 	RET
 
@@ -1817,9 +1840,9 @@ TEXT ·scoresAtHalf2AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, R10
 	SHRQ  $0x02, R10
 	TESTQ R9, R9
-	JZ    end55
+	JZ    end57
 
-loop54:
+loop56:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1833,9 +1856,9 @@ loop54:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end57
+	JZ     end59
 
-loop56:
+loop58:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -1868,15 +1891,15 @@ loop56:
 	ADDQ        $0x00000010, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop56
+	JNZ         loop58
 
-end57:
+end59:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end59
+	JZ    end61
 
-loop58:
+loop60:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -1900,9 +1923,9 @@ loop58:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000010, R12
 	DECQ        R14
-	JNZ         loop58
+	JNZ         loop60
 
-end59:
+end61:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -1930,9 +1953,9 @@ end59:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop54
+	JNZ          loop56
 
-end55:
+end57:
 	VZEROUPPER
 	RET
 
@@ -1959,9 +1982,9 @@ TEXT ·gatherHalf2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end61
+	JZ           end63
 
-loop60:
+loop62:
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	PREFETCHT2   (BX)(SI*1)
@@ -1974,9 +1997,9 @@ loop60:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop60
+	JNZ          loop62
 
-end61:
+end63:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -2006,9 +2029,9 @@ TEXT ·gatherAtHalf2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end63
+	JZ           end65
 
-loop62:
+loop64:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y4
 	VCVTPH2PS    16(BX)(DX*2), Y5
@@ -2024,9 +2047,9 @@ loop62:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop62
+	JNZ          loop64
 
-end63:
+end65:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -2056,9 +2079,9 @@ TEXT ·gatherHalf2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end65
+	JZ           end67
 
-loop64:
+loop66:
 	VCVTPH2PS    (BX), Y2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -2068,9 +2091,9 @@ loop64:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop64
+	JNZ          loop66
 
-end65:
+end67:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -2096,9 +2119,9 @@ TEXT ·gatherAtHalf2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end67
+	JZ           end69
 
-loop66:
+loop68:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	MOVQ         (DI), DX
@@ -2111,9 +2134,9 @@ loop66:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop66
+	JNZ          loop68
 
-end67:
+end69:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -2135,9 +2158,9 @@ TEXT ·scoresHalf1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end69
+	JZ    end71
 
-loop68:
+loop70:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2149,9 +2172,9 @@ loop68:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end71
+	JZ     end73
 
-loop70:
+loop72:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -2189,9 +2212,9 @@ loop70:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000010, DX
 	DECQ        R10
-	JNZ         loop70
+	JNZ         loop72
 
-end71:
+end73:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2223,9 +2246,9 @@ end71:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop68
+	JNZ        loop70
 
-end69:
+end71:
 	VZEROUPPER
 	RET
 
@@ -2245,9 +2268,9 @@ TEXT ·scoresAtHalf1AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x03, DI
 	SHRQ  $0x02, DI
 	TESTQ R9, R9
-	JZ    end73
+	JZ    end75
 
-loop72:
+loop74:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2261,9 +2284,9 @@ loop72:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end75
+	JZ     end77
 
-loop74:
+loop76:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Y8
 	MOVQ        (BX), R14
@@ -2310,15 +2333,15 @@ loop74:
 	ADDQ        $0x00000010, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop74
+	JNZ         loop76
 
-end75:
+end77:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end77
+	JZ    end79
 
-loop76:
+loop78:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
@@ -2348,9 +2371,9 @@ loop76:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000010, R11
 	DECQ        R13
-	JNZ         loop76
+	JNZ         loop78
 
-end77:
+end79:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -2377,9 +2400,9 @@ end77:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop72
+	JNZ        loop74
 
-end73:
+end75:
 	VZEROUPPER
 	RET
 
@@ -2402,9 +2425,9 @@ TEXT ·gatherHalf1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end79
+	JZ           end81
 
-loop78:
+loop80:
 	VCVTPH2PS    (BX), Y2
 	VCVTPH2PS    16(BX), Y3
 	PREFETCHT2   (BX)(SI*1)
@@ -2414,9 +2437,9 @@ loop78:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop78
+	JNZ          loop80
 
-end79:
+end81:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2439,9 +2462,9 @@ TEXT ·gatherAtHalf1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end81
+	JZ           end83
 
-loop80:
+loop82:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y2
 	VCVTPH2PS    16(BX)(DX*2), Y3
@@ -2454,9 +2477,9 @@ loop80:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop80
+	JNZ          loop82
 
-end81:
+end83:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -2480,9 +2503,9 @@ TEXT ·gatherHalf1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end83
+	JZ           end85
 
-loop82:
+loop84:
 	VCVTPH2PS    (BX), Y1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -2490,9 +2513,9 @@ loop82:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop82
+	JNZ          loop84
 
-end83:
+end85:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2513,9 +2536,9 @@ TEXT ·gatherAtHalf1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end85
+	JZ           end87
 
-loop84:
+loop86:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Y1
 	MOVQ         (DI), DX
@@ -2526,9 +2549,9 @@ loop84:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop84
+	JNZ          loop86
 
-end85:
+end87:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -2548,9 +2571,9 @@ TEXT ·scoresFull4AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end87
+	JZ    end89
 
-loop86:
+loop88:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2562,9 +2585,9 @@ loop86:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end89
+	JZ     end91
 
-loop88:
+loop90:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -2590,9 +2613,9 @@ loop88:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop88
+	JNZ         loop90
 
-end89:
+end91:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2622,9 +2645,9 @@ end89:
 	ADDQ         $0x00000008, AX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop86
+	JNZ          loop88
 
-end87:
+end89:
 	VZEROUPPER
 	RET
 
@@ -2644,9 +2667,9 @@ TEXT ·scoresAtFull4AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end91
+	JZ    end93
 
-loop90:
+loop92:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2660,9 +2683,9 @@ loop90:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end93
+	JZ     end95
 
-loop92:
+loop94:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -2691,15 +2714,15 @@ loop92:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop92
+	JNZ         loop94
 
-end93:
+end95:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end95
+	JZ    end97
 
-loop94:
+loop96:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -2723,9 +2746,9 @@ loop94:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop94
+	JNZ         loop96
 
-end95:
+end97:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -2756,9 +2779,9 @@ end95:
 	ADDQ         $0x00000010, BX
 	ADDQ         $0x00000010, SI
 	DECQ         R9
-	JNZ          loop90
+	JNZ          loop92
 
-end91:
+end93:
 	VZEROUPPER
 	RET
 
@@ -2793,9 +2816,9 @@ TEXT ·gatherFull4x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R8, R8
-	JZ           end97
+	JZ           end99
 
-loop96:
+loop98:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	PREFETCHT2   (BX)(SI*1)
@@ -2814,9 +2837,9 @@ loop96:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop96
+	JNZ          loop98
 
-end97:
+end99:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -2860,9 +2883,9 @@ TEXT ·gatherAtFull4x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y7, Y6
 	VMULPS       32(R10), Y7, Y7
 	TESTQ        R9, R9
-	JZ           end99
+	JZ           end101
 
-loop98:
+loop100:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y8
 	VMOVUPS      32(BX)(DX*4), Y9
@@ -2884,9 +2907,9 @@ loop98:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop98
+	JNZ          loop100
 
-end99:
+end101:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -2928,9 +2951,9 @@ TEXT ·gatherFull4x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end101
+	JZ           end103
 
-loop100:
+loop102:
 	VMOVUPS      (BX), Y4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y5
@@ -2944,9 +2967,9 @@ loop100:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop100
+	JNZ          loop102
 
-end101:
+end103:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -2982,9 +3005,9 @@ TEXT ·gatherAtFull4x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Y3
 	VMULPS       (R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end103
+	JZ           end105
 
-loop102:
+loop104:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	MOVQ         (DI), DX
@@ -3001,9 +3024,9 @@ loop102:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop102
+	JNZ          loop104
 
-end103:
+end105:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -3029,9 +3052,9 @@ TEXT ·scoresFull2AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end105
+	JZ    end107
 
-loop104:
+loop106:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3043,9 +3066,9 @@ loop104:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end107
+	JZ     end109
 
-loop106:
+loop108:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	ADDQ        SI, R12
@@ -3073,9 +3096,9 @@ loop106:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop106
+	JNZ         loop108
 
-end107:
+end109:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -3104,9 +3127,9 @@ end107:
 	ADDQ         R9, DX
 	ADDQ         R9, DX
 	DECQ         R8
-	JNZ          loop104
+	JNZ          loop106
 
-end105:
+end107:
 	VZEROUPPER
 	RET
 
@@ -3126,9 +3149,9 @@ TEXT ·scoresAtFull2AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end109
+	JZ    end111
 
-loop108:
+loop110:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3142,9 +3165,9 @@ loop108:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end111
+	JZ     end113
 
-loop110:
+loop112:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Y8
 	ADDQ        DI, R15
@@ -3177,15 +3200,15 @@ loop110:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop110
+	JNZ         loop112
 
-end111:
+end113:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end113
+	JZ    end115
 
-loop112:
+loop114:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Y8
 	ADDQ        DI, R13
@@ -3209,9 +3232,9 @@ loop112:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop112
+	JNZ         loop114
 
-end113:
+end115:
 	VUNPCKLPS    Y1, Y0, Y8
 	VUNPCKHPS    Y1, Y0, Y0
 	VADDPS       Y8, Y0, Y0
@@ -3239,9 +3262,9 @@ end113:
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
 	DECQ         R9
-	JNZ          loop108
+	JNZ          loop110
 
-end109:
+end111:
 	VZEROUPPER
 	RET
 
@@ -3268,9 +3291,9 @@ TEXT ·gatherFull2x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R8, R8
-	JZ           end115
+	JZ           end117
 
-loop114:
+loop116:
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	PREFETCHT2   (BX)(SI*1)
@@ -3283,9 +3306,9 @@ loop114:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop114
+	JNZ          loop116
 
-end115:
+end117:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    DI, AX
@@ -3315,9 +3338,9 @@ TEXT ·gatherAtFull2x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R10), Y3, Y2
 	VMULPS       32(R10), Y3, Y3
 	TESTQ        R9, R9
-	JZ           end117
+	JZ           end119
 
-loop116:
+loop118:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y4
 	VMOVUPS      32(BX)(DX*4), Y5
@@ -3333,9 +3356,9 @@ loop116:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop116
+	JNZ          loop118
 
-end117:
+end119:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	ADDQ    R8, AX
@@ -3365,9 +3388,9 @@ TEXT ·gatherFull2x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end119
+	JZ           end121
 
-loop118:
+loop120:
 	VMOVUPS      (BX), Y2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y3
@@ -3377,9 +3400,9 @@ loop118:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop118
+	JNZ          loop120
 
-end119:
+end121:
 	VMOVUPS Y0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Y1, (AX)
@@ -3405,9 +3428,9 @@ TEXT ·gatherAtFull2x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       (R10), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end121
+	JZ           end123
 
-loop120:
+loop122:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	MOVQ         (DI), DX
@@ -3420,9 +3443,9 @@ loop120:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop120
+	JNZ          loop122
 
-end121:
+end123:
 	VMOVUPS Y0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Y1, (AX)
@@ -3444,9 +3467,9 @@ TEXT ·scoresFull1AVX2(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end123
+	JZ    end125
 
-loop122:
+loop124:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3458,9 +3481,9 @@ loop122:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end125
+	JZ     end127
 
-loop124:
+loop126:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Y8
 	MOVQ        DX, R11
@@ -3498,9 +3521,9 @@ loop124:
 	ADDQ        $0x00000020, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop124
+	JNZ         loop126
 
-end125:
+end127:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3532,9 +3555,9 @@ end125:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop122
+	JNZ        loop124
 
-end123:
+end125:
 	VZEROUPPER
 	RET
 
@@ -3554,9 +3577,9 @@ TEXT ·scoresAtFull1AVX2(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, DI
 	SHRQ  $0x01, DI
 	TESTQ R9, R9
-	JZ    end127
+	JZ    end129
 
-loop126:
+loop128:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3570,9 +3593,9 @@ loop126:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end129
+	JZ     end131
 
-loop128:
+loop130:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Y8
 	MOVQ        (BX), R14
@@ -3619,15 +3642,15 @@ loop128:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop128
+	JNZ         loop130
 
-end129:
+end131:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end131
+	JZ    end133
 
-loop130:
+loop132:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Y8
 	MOVQ        (BX), R12
@@ -3657,9 +3680,9 @@ loop130:
 	ADDQ        $0x00000020, R10
 	ADDQ        $0x00000020, R11
 	DECQ        R13
-	JNZ         loop130
+	JNZ         loop132
 
-end131:
+end133:
 	VUNPCKLPS  Y1, Y0, Y8
 	VUNPCKHPS  Y1, Y0, Y0
 	VADDPS     Y8, Y0, Y0
@@ -3686,9 +3709,9 @@ end131:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, SI
 	DECQ       R9
-	JNZ        loop126
+	JNZ        loop128
 
-end127:
+end129:
 	VZEROUPPER
 	RET
 
@@ -3711,9 +3734,9 @@ TEXT ·gatherFull1x16AVX2(SB), NOSPLIT, $0-56
 	VMULPS       (DI), Y1, Y0
 	VMULPS       32(DI), Y1, Y1
 	TESTQ        R8, R8
-	JZ           end133
+	JZ           end135
 
-loop132:
+loop134:
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	PREFETCHT2   (BX)(SI*1)
@@ -3723,9 +3746,9 @@ loop132:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop132
+	JNZ          loop134
 
-end133:
+end135:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3748,9 +3771,9 @@ TEXT ·gatherAtFull1x16AVX2(SB), NOSPLIT, $0-64
 	VMULPS       (R8), Y1, Y0
 	VMULPS       32(R8), Y1, Y1
 	TESTQ        R9, R9
-	JZ           end135
+	JZ           end137
 
-loop134:
+loop136:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y2
 	VMOVUPS      32(BX)(DX*4), Y3
@@ -3763,9 +3786,9 @@ loop134:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop134
+	JNZ          loop136
 
-end135:
+end137:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VZEROUPPER
@@ -3789,9 +3812,9 @@ TEXT ·gatherFull1x8AVX2(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Y0
 	VMULPS       (DI), Y0, Y0
 	TESTQ        R8, R8
-	JZ           end137
+	JZ           end139
 
-loop136:
+loop138:
 	VMOVUPS      (BX), Y1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Y2
@@ -3799,9 +3822,9 @@ loop136:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop136
+	JNZ          loop138
 
-end137:
+end139:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3822,9 +3845,9 @@ TEXT ·gatherAtFull1x8AVX2(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Y0
 	VMULPS       (R8), Y0, Y0
 	TESTQ        R9, R9
-	JZ           end139
+	JZ           end141
 
-loop138:
+loop140:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Y1
 	MOVQ         (DI), DX
@@ -3835,9 +3858,9 @@ loop138:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop138
+	JNZ          loop140
 
-end139:
+end141:
 	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
@@ -3853,9 +3876,9 @@ TEXT ·logTopAVX2(SB), NOSPLIT, $0-32
 	MOVQ         DX, BX
 	SHRQ         $0x03, BX
 	TESTQ        BX, BX
-	JZ           end141
+	JZ           end143
 
-loop140:
+loop142:
 	VMOVUPS     (CX), Y2
 	VFMADD213PS Y1, Y0, Y2
 	VMAXPS      (AX), Y2, Y2
@@ -3863,11 +3886,11 @@ loop140:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
 	DECQ        BX
-	JNZ         loop140
+	JNZ         loop142
 
-end141:
+end143:
 	ANDQ        $0x07, DX
-	JZ          done142
+	JZ          done144
 	LEAQ        masksAVX2<>+32(SB), BX
 	NEGQ        DX
 	VMOVUPS     (BX)(DX*4), Y2
@@ -3879,7 +3902,7 @@ end141:
 	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
 
-done142:
+done144:
 	VZEROUPPER
 	RET
 
@@ -3895,9 +3918,9 @@ TEXT ·logSumAVX2(SB), NOSPLIT, $0-40
 	MOVQ         BX, SI
 	SHRQ         $0x03, SI
 	TESTQ        SI, SI
-	JZ           end144
+	JZ           end146
 
-loop143:
+loop145:
 	VMOVUPS      (DX), Y2
 	VFMADD213PS  Y1, Y0, Y2
 	VSUBPS       (CX), Y2, Y2
@@ -3929,11 +3952,11 @@ loop143:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 	DECQ         SI
-	JNZ          loop143
+	JNZ          loop145
 
-end144:
+end146:
 	ANDQ         $0x07, BX
-	JZ           done145
+	JZ           done147
 	LEAQ         masksAVX2<>+32(SB), SI
 	NEGQ         BX
 	VMOVUPS      (SI)(BX*4), Y2
@@ -3970,9 +3993,120 @@ end144:
 	ADDQ         $0x00000020, CX
 	ADDQ         $0x00000020, DX
 
-done145:
+done147:
 	VZEROUPPER
 	RET
+
+// func expsAVX2(dst *float32, x *float32, top float32, n int) float64
+// Requires: AVX, AVX2, FMA3, SSE2
+TEXT ·expsAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS top+16(FP), Y0
+	VMOVUPS      f32_ff800000AVX2<>+0(SB), Y3
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	MOVQ         n+24(FP), DX
+	MOVQ         DX, BX
+	SHRQ         $0x03, BX
+	TESTQ        BX, BX
+	JZ           end149
+
+loop148:
+	VMOVUPS      (CX), Y4
+	VSUBPS       Y0, Y4, Y4
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y4, Y5
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y6
+	VMAXPS       Y4, Y6, Y4
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y6
+	VMINPS       Y4, Y6, Y4
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y4, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y6, Y4
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y6, Y4
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y7
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y4, Y7
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y4, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       Y6, Y7, Y7
+	VANDPS       Y5, Y7, Y4
+	VMOVUPS      Y4, (AX)
+	VCVTPS2PD    X4, Y5
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y5, Y1, Y1
+	VADDPD       Y4, Y2, Y2
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNZ          loop148
+
+end149:
+	ANDQ         $0x07, DX
+	JZ           done150
+	LEAQ         masksAVX2<>+32(SB), BX
+	NEGQ         DX
+	VMOVUPS      (BX)(DX*4), Y4
+	VMASKMOVPS   (CX), Y4, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y5
+	VSUBPS       Y0, Y5, Y5
+	VCMPPS       $0x05, f32_c2ae0000AVX2<>+0(SB), Y5, Y0
+	VMOVUPS      f32_c2ae0000AVX2<>+0(SB), Y3
+	VMAXPS       Y5, Y3, Y5
+	VMOVUPS      f32_42b00000AVX2<>+0(SB), Y3
+	VMINPS       Y5, Y3, Y5
+	VMULPS       f32_3fb8aa3bAVX2<>+0(SB), Y5, Y3
+	VROUNDPS     $0x08, Y3, Y3
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS f32_3f318000AVX2<>+0(SB), Y3, Y5
+	VFNMADD231PS f32_b95e8083AVX2<>+0(SB), Y3, Y5
+	VMOVUPS      f32_39506967AVX2<>+0(SB), Y6
+	VFMADD213PS  f32_3ab743ceAVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3c088908AVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3d2aa9c1AVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3e2aaaaaAVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3f000000AVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y5, Y6
+	VFMADD213PS  f32_3f800000AVX2<>+0(SB), Y5, Y6
+	VCVTPS2DQ    Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y3, Y6, Y6
+	VANDPS       Y0, Y6, Y5
+	VMASKMOVPS   Y5, Y4, (AX)
+	VCVTPS2PD    X5, Y0
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y3
+	VADDPD       Y0, Y1, Y1
+	VADDPD       Y3, Y2, Y2
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+
+done150:
+	VADDPD       Y2, Y1, Y1
+	VMOVAPD      Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X1
+	VHADDPD      X1, X1, X1
+	MOVSD        X1, ret+32(FP)
+	VZEROUPPER
+	RET
+
+DATA f32_ff800000AVX2<>+0(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+4(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+8(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+12(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+16(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+20(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+24(SB)/4, $0xff800000
+DATA f32_ff800000AVX2<>+28(SB)/4, $0xff800000
+GLOBL f32_ff800000AVX2<>(SB), RODATA|NOPTR, $32
 
 // func atLeastAVX2(bits *uint64, x *float32, bound float32, words int)
 // Requires: AVX
@@ -3982,9 +4116,9 @@ TEXT ·atLeastAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS bound+16(FP), Y0
 	MOVQ         words+24(FP), DX
 	TESTQ        DX, DX
-	JZ           end147
+	JZ           end152
 
-loop146:
+loop151:
 	XORQ      BX, BX
 	VCMPPS    $0x02, 224(CX), Y0, Y1
 	VMOVMSKPS Y1, SI
@@ -4022,9 +4156,9 @@ loop146:
 	ADDQ      $0x08, AX
 	ADDQ      $0x00000100, CX
 	DECQ      DX
-	JNZ       loop146
+	JNZ       loop151
 
-end147:
+end152:
 	VZEROUPPER
 	RET
 
@@ -4043,9 +4177,9 @@ TEXT ·mirror8Scores4AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R9
 	TESTQ R9, R9
-	JZ    end149
+	JZ    end154
 
-loop148:
+loop153:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4058,9 +4192,9 @@ loop148:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end151
+	JZ     end156
 
-loop150:
+loop155:
 	VMOVDQU      (R10), Y8
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU      32(R10), Y9
@@ -4123,9 +4257,9 @@ loop150:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x04, R11
 	DECQ         R12
-	JNZ          loop150
+	JNZ          loop155
 
-end151:
+end156:
 	VPBROADCASTD (R11), Y8
 	VBROADCASTSS (DX), Y9
 	VPADDD       Y8, Y0, Y0
@@ -4180,9 +4314,9 @@ end151:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R9
-	JNZ          loop148
+	JNZ          loop153
 
-end149:
+end154:
 	VZEROUPPER
 	RET
 
@@ -4211,9 +4345,9 @@ TEXT ·mirror8Scores2AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R9
 	TESTQ R9, R9
-	JZ    end153
+	JZ    end158
 
-loop152:
+loop157:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4222,9 +4356,9 @@ loop152:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end155
+	JZ     end160
 
-loop154:
+loop159:
 	VMOVDQU      (R10), Y4
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU      32(R10), Y5
@@ -4261,9 +4395,9 @@ loop154:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x04, R11
 	DECQ         R12
-	JNZ          loop154
+	JNZ          loop159
 
-end155:
+end160:
 	VPBROADCASTD (R11), Y4
 	VBROADCASTSS (DX), Y5
 	VPADDD       Y4, Y0, Y0
@@ -4292,9 +4426,9 @@ end155:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R9
-	JNZ          loop152
+	JNZ          loop157
 
-end153:
+end158:
 	VZEROUPPER
 	RET
 
@@ -4313,18 +4447,18 @@ TEXT ·mirror8Scores1AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R8
 	TESTQ R8, R8
-	JZ    end157
+	JZ    end162
 
-loop156:
+loop161:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   BX, R9
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end159
+	JZ     end164
 
-loop158:
+loop163:
 	VMOVDQU      (R9), Y2
 	PREFETCHT2   (R9)(SI*1)
 	VMOVDQU      32(R9), Y3
@@ -4348,9 +4482,9 @@ loop158:
 	ADDQ         $0x00000100, R9
 	ADDQ         $0x04, R10
 	DECQ         R11
-	JNZ          loop158
+	JNZ          loop163
 
-end159:
+end164:
 	VPBROADCASTD (R10), Y2
 	VBROADCASTSS (DX), Y3
 	VPADDD       Y2, Y0, Y0
@@ -4366,9 +4500,9 @@ end159:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R8
-	JNZ          loop156
+	JNZ          loop161
 
-end157:
+end162:
 	VZEROUPPER
 	RET
 
@@ -4387,9 +4521,9 @@ TEXT ·mirror4Scores4AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R9
 	TESTQ R9, R9
-	JZ    end161
+	JZ    end166
 
-loop160:
+loop165:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4402,9 +4536,9 @@ loop160:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end163
+	JZ     end168
 
-loop162:
+loop167:
 	VMOVDQU      (R10), Y8
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU      32(R10), Y9
@@ -4481,9 +4615,9 @@ loop162:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x08, R11
 	DECQ         R12
-	JNZ          loop162
+	JNZ          loop167
 
-end163:
+end168:
 	VPBROADCASTD (R11), Y8
 	VBROADCASTSS (DX), Y9
 	VPADDD       Y8, Y0, Y0
@@ -4538,9 +4672,9 @@ end163:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R9
-	JNZ          loop160
+	JNZ          loop165
 
-end161:
+end166:
 	VZEROUPPER
 	RET
 
@@ -4579,9 +4713,9 @@ TEXT ·mirror4Scores2AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R9
 	TESTQ R9, R9
-	JZ    end165
+	JZ    end170
 
-loop164:
+loop169:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4590,9 +4724,9 @@ loop164:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end167
+	JZ     end172
 
-loop166:
+loop171:
 	VMOVDQU      (R10), Y4
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU      32(R10), Y5
@@ -4637,9 +4771,9 @@ loop166:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x08, R11
 	DECQ         R12
-	JNZ          loop166
+	JNZ          loop171
 
-end167:
+end172:
 	VPBROADCASTD (R11), Y4
 	VBROADCASTSS (DX), Y5
 	VPADDD       Y4, Y0, Y0
@@ -4668,9 +4802,9 @@ end167:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R9
-	JNZ          loop164
+	JNZ          loop169
 
-end165:
+end170:
 	VZEROUPPER
 	RET
 
@@ -4689,18 +4823,18 @@ TEXT ·mirror4Scores1AVX2(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000004, R8
 	TESTQ R8, R8
-	JZ    end169
+	JZ    end174
 
-loop168:
+loop173:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   BX, R9
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end171
+	JZ     end176
 
-loop170:
+loop175:
 	VMOVDQU      (R9), Y2
 	PREFETCHT2   (R9)(SI*1)
 	VMOVDQU      32(R9), Y3
@@ -4729,9 +4863,9 @@ loop170:
 	ADDQ         $0x00000100, R9
 	ADDQ         $0x08, R10
 	DECQ         R11
-	JNZ          loop170
+	JNZ          loop175
 
-end171:
+end176:
 	VPBROADCASTD (R10), Y2
 	VBROADCASTSS (DX), Y3
 	VPADDD       Y2, Y0, Y0
@@ -4747,9 +4881,9 @@ end171:
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, AX
 	DECQ         R8
-	JNZ          loop168
+	JNZ          loop173
 
-end169:
+end174:
 	VZEROUPPER
 	RET
 
@@ -4762,9 +4896,9 @@ TEXT ·writeTileAVX2(SB), NOSPLIT, $0-40
 	MOVQ         stride+24(FP), DX
 	MOVQ         heads+32(FP), BX
 	TESTQ        BX, BX
-	JZ           end173
+	JZ           end178
 
-loop172:
+loop177:
 	VMULPS     (CX), Y0, Y1
 	VMOVUPS    Y1, (AX)
 	PREFETCHT0 256(AX)
@@ -4788,9 +4922,9 @@ loop172:
 	ADDQ       $0x00000100, CX
 	ADDQ       DX, AX
 	DECQ       BX
-	JNZ        loop172
+	JNZ        loop177
 
-end173:
+end178:
 	VZEROUPPER
 	RET
 
@@ -4804,18 +4938,18 @@ TEXT ·largestAVX2(SB), NOSPLIT, $0-20
 	MOVQ    CX, DX
 	SHRQ    $0x03, DX
 	TESTQ   DX, DX
-	JZ      end175
+	JZ      end180
 
-loop174:
+loop179:
 	VMOVUPS (AX), Y1
 	VMAXPS  Y0, Y1, Y0
 	ADDQ    $0x00000020, AX
 	DECQ    DX
-	JNZ     loop174
+	JNZ     loop179
 
-end175:
+end180:
 	ANDQ       $0x07, CX
-	JZ         done176
+	JZ         done181
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y1
@@ -4824,7 +4958,7 @@ end175:
 	VBLENDVPS  Y1, Y2, Y0, Y0
 	ADDQ       $0x00000020, AX
 
-done176:
+done181:
 	VMOVAPS      Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -4856,18 +4990,18 @@ TEXT ·countAVX2(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x03, DX
 	TESTQ        DX, DX
-	JZ           end178
+	JZ           end183
 
-loop177:
+loop182:
 	VCMPPS $0x02, (AX), Y0, Y2
 	VPSUBD Y2, Y1, Y1
 	ADDQ   $0x00000020, AX
 	DECQ   DX
-	JNZ    loop177
+	JNZ    loop182
 
-end178:
+end183:
 	ANDQ       $0x07, CX
-	JZ         done179
+	JZ         done184
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y2
@@ -4877,7 +5011,7 @@ end178:
 	VPSUBD     Y3, Y1, Y1
 	ADDQ       $0x00000020, AX
 
-done179:
+done184:
 	VMOVAPS      Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VPADDD       X1, X0, X1
@@ -4912,9 +5046,9 @@ TEXT ·massesAVX2(SB), NOSPLIT, $0-40
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	TESTQ        CX, CX
-	JZ           end181
+	JZ           end186
 
-loop180:
+loop185:
 	VCVTPS2PD    (AX), Y4
 	VSUBPD       Y0, Y4, Y5
 	VCMPPD       $0x0d, f64_c085e00000000000AVX2<>+0(SB), Y5, Y6
@@ -4947,9 +5081,9 @@ loop180:
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x00000010, AX
 	DECQ         CX
-	JNZ          loop180
+	JNZ          loop185
 
-end181:
+end186:
 	VMOVAPD      Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X1
@@ -5070,9 +5204,9 @@ TEXT ·labelsAVX2(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000002, DI
 	TESTQ DI, DI
-	JZ    end183
+	JZ    end188
 
-loop182:
+loop187:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -5081,9 +5215,9 @@ loop182:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end185
+	JZ     end190
 
-loop184:
+loop189:
 	VBROADCASTSS (R8), Y4
 	PREFETCHT1   (R9)(BX*1)
 	VCVTPH2PS    (R9), Y5
@@ -5097,9 +5231,9 @@ loop184:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop184
+	JNZ          loop189
 
-end185:
+end190:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -5107,8 +5241,8 @@ end185:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000040, DX
 	DECQ    DI
-	JNZ     loop182
+	JNZ     loop187
 
-end183:
+end188:
 	VZEROUPPER
 	RET

@@ -9,6 +9,11 @@ package vec
 //go:noescape
 func addAVX512(dst *float32, x *float32, n int)
 
+// addScaledAVX512 adds: dst += x · scale.
+//
+//go:noescape
+func addScaledAVX512(dst *float32, x *float32, scale float32, n int)
+
 // scaleMulAVX512 scales: dst = x · scale · w.
 //
 //go:noescape
@@ -263,6 +268,11 @@ func logTopAVX512(top *float32, x *float32, scale float32, shift float32, n int)
 //
 //go:noescape
 func logSumAVX512(sum *float32, top *float32, x *float32, scale float32, shift float32, n int)
+
+// expsAVX512 writes exponentials, and returns their sum.
+//
+//go:noescape
+func expsAVX512(dst *float32, x *float32, top float32, n int) float64
 
 // atLeastAVX512 finds what is not below a bound.
 //

@@ -26,6 +26,29 @@ end2:
 	VZEROUPPER
 	RET
 
+// func addScaledAVX512(dst *float32, x *float32, scale float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addScaledAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS scale+16(FP), Z0
+	MOVQ         n+24(FP), DX
+	TESTQ        DX, DX
+	JZ           end4
+
+loop3:
+	VMOVUPS     (AX), Z1
+	VFMADD231PS (CX), Z0, Z1
+	VMOVUPS     Z1, (AX)
+	ADDQ        $0x00000040, AX
+	ADDQ        $0x00000040, CX
+	DECQ        DX
+	JNZ         loop3
+
+end4:
+	VZEROUPPER
+	RET
+
 // func scaleMulAVX512(dst *float32, x *float32, w *float32, scale float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·scaleMulAVX512(SB), NOSPLIT, $0-40
@@ -35,9 +58,9 @@ TEXT ·scaleMulAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS scale+24(FP), Z0
 	MOVQ         n+32(FP), BX
 	TESTQ        BX, BX
-	JZ           end4
+	JZ           end6
 
-loop3:
+loop5:
 	VMULPS  (CX), Z0, Z1
 	VMULPS  (DX), Z1, Z1
 	VMOVUPS Z1, (AX)
@@ -45,9 +68,9 @@ loop3:
 	ADDQ    $0x00000040, CX
 	ADDQ    $0x00000040, DX
 	DECQ    BX
-	JNZ     loop3
+	JNZ     loop5
 
-end4:
+end6:
 	VZEROUPPER
 	RET
 
@@ -59,18 +82,18 @@ TEXT ·sumSquaresAVX512(SB), NOSPLIT, $0-24
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	TESTQ  CX, CX
-	JZ     end6
+	JZ     end8
 
-loop5:
+loop7:
 	VCVTPS2PD   (AX), Z2
 	VCVTPS2PD   32(AX), Z3
 	VFMADD231PD Z2, Z2, Z0
 	VFMADD231PD Z3, Z3, Z1
 	ADDQ        $0x00000040, AX
 	DECQ        CX
-	JNZ         loop5
+	JNZ         loop7
 
-end6:
+end8:
 	VADDPD        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y0
@@ -106,9 +129,9 @@ TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-32
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end8
+	JZ           end10
 
-loop7:
+loop9:
 	VMOVUPS      (CX), Z15
 	VPXORD       Z2, Z2, Z2
 	VSUBPS       Z15, Z2, Z2
@@ -137,11 +160,11 @@ loop7:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 	DECQ         SI
-	JNZ          loop7
+	JNZ          loop9
 
-end8:
+end10:
 	ANDQ         $0x0f, BX
-	JZ           done9
+	JZ           done11
 	MOVQ         $0x000000000000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
@@ -174,7 +197,7 @@ end8:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 
-done9:
+done11:
 	VZEROUPPER
 	RET
 
@@ -327,9 +350,9 @@ TEXT ·rotateHalvesAVX512(SB), NOSPLIT, $0-40
 	MOVQ  sin+24(FP), BX
 	MOVQ  n+32(FP), SI
 	TESTQ SI, SI
-	JZ    end11
+	JZ    end13
 
-loop10:
+loop12:
 	VMOVUPS     (DX), Z0
 	VMOVUPS     (BX), Z1
 	VMOVUPS     (AX), Z2
@@ -345,9 +368,9 @@ loop10:
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, BX
 	DECQ        SI
-	JNZ         loop10
+	JNZ         loop12
 
-end11:
+end13:
 	VZEROUPPER
 	RET
 
@@ -360,9 +383,9 @@ TEXT ·rotatePairsAVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+24(FP), BX
 	VMOVUPS pairIndexAVX512<>+0(SB), Z0
 	TESTQ   BX, BX
-	JZ      end13
+	JZ      end15
 
-loop12:
+loop14:
 	VMOVUPS        (CX), Y1
 	VMOVUPS        (DX), Y2
 	VPERMPS        Z1, Z0, Z1
@@ -376,9 +399,9 @@ loop12:
 	ADDQ           $0x00000020, CX
 	ADDQ           $0x00000020, DX
 	DECQ           BX
-	JNZ            loop12
+	JNZ            loop14
 
-end13:
+end15:
 	VZEROUPPER
 	RET
 
@@ -407,17 +430,17 @@ TEXT ·toHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end15
+	JZ    end17
 
-loop14:
+loop16:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x00000020, AX
 	ADDQ      $0x00000040, CX
 	DECQ      DX
-	JNZ       loop14
+	JNZ       loop16
 
-end15:
+end17:
 	VZEROUPPER
 	RET
 
@@ -428,17 +451,17 @@ TEXT ·fromHalfAVX512(SB), NOSPLIT, $0-24
 	MOVQ  x+8(FP), CX
 	MOVQ  n+16(FP), DX
 	TESTQ DX, DX
-	JZ    end17
+	JZ    end19
 
-loop16:
+loop18:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x00000020, CX
 	ADDQ      $0x00000040, AX
 	DECQ      DX
-	JNZ       loop16
+	JNZ       loop18
 
-end17:
+end19:
 	VZEROUPPER
 	RET
 
@@ -460,9 +483,9 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
 	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
 	TESTQ        SI, SI
-	JZ           end19
+	JZ           end21
 
-loop18:
+loop20:
 	VMOVUPS       (AX), Z9
 	VMAXPS        64(AX), Z9, Z9
 	VMAXPS        128(AX), Z9, Z9
@@ -478,7 +501,7 @@ loop18:
 	VMOVSS        (CX), X10
 	VMAXSS        X10, X9, X9
 	VUCOMISS      X10, X9
-	JE            same20
+	JE            same22
 	VMOVSS        X9, (CX)
 	VSUBSS        X9, X10, X10
 	VBROADCASTSS  X10, Z10
@@ -495,12 +518,12 @@ loop18:
 	VFMADD213PS   Z8, Z10, Z13
 	VFMADD213PS   Z0, Z10, Z13
 	VSCALEFPS.Z   Z11, Z13, K1, Z10
-	JMP           done21
+	JMP           done23
 
-same20:
+same22:
 	VMOVUPS Z0, Z10
 
-done21:
+done23:
 	VMOVSS        X10, (BX)
 	VBROADCASTSS  X9, Z11
 	VPXORD        Z12, Z12, Z12
@@ -587,9 +610,9 @@ done21:
 	ADDQ          $0x04, DX
 	ADDQ          $0x04, BX
 	DECQ          SI
-	JNZ           loop18
+	JNZ           loop20
 
-end19:
+end21:
 	VZEROUPPER
 	RET
 
@@ -672,9 +695,9 @@ TEXT ·weightedSoftmaxAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS f32_3e75fdeeAVX512<>+0(SB), Z7
 	VBROADCASTSS f32_3f317218AVX512<>+0(SB), Z8
 	TESTQ        DI, DI
-	JZ           end23
+	JZ           end25
 
-loop22:
+loop24:
 	VMOVUPS       (CX), Z9
 	VMAXPS        64(CX), Z9, Z9
 	VMAXPS        128(CX), Z9, Z9
@@ -690,7 +713,7 @@ loop22:
 	VMOVSS        (DX), X10
 	VMAXSS        X10, X9, X9
 	VUCOMISS      X10, X9
-	JE            same24
+	JE            same26
 	VMOVSS        X9, (DX)
 	VSUBSS        X9, X10, X10
 	VBROADCASTSS  X10, Z10
@@ -707,12 +730,12 @@ loop22:
 	VFMADD213PS   Z8, Z10, Z13
 	VFMADD213PS   Z0, Z10, Z13
 	VSCALEFPS.Z   Z11, Z13, K1, Z10
-	JMP           done25
+	JMP           done27
 
-same24:
+same26:
 	VMOVUPS Z0, Z10
 
-done25:
+done27:
 	VMOVSS        X10, (SI)
 	VBROADCASTSS  X9, Z11
 	VPXORD        Z12, Z12, Z12
@@ -803,9 +826,9 @@ done25:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          DI
-	JNZ           loop22
+	JNZ           loop24
 
-end23:
+end25:
 	VZEROUPPER
 	RET
 
@@ -844,9 +867,9 @@ TEXT ·tile64AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	TESTQ  DX, DX
-	JZ     end27
+	JZ     end29
 
-loop26:
+loop28:
 	VMOVUPS      (CX), Z24
 	VMOVUPS      64(CX), Z25
 	VMOVUPS      128(CX), Z26
@@ -885,14 +908,14 @@ loop26:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop26
+	JNZ          loop28
 
-end27:
+end29:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain28
+	JZ           plain30
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z24
@@ -949,9 +972,9 @@ end27:
 	VMOVUPS      Z22, 128(BX)(CX*2)
 	VFMADD231PS  192(BX)(CX*2), Z0, Z23
 	VMOVUPS      Z23, 192(BX)(CX*2)
-	JMP          done29
+	JMP          done31
 
-plain28:
+plain30:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -982,7 +1005,7 @@ plain28:
 	VMOVUPS Z22, 128(AX)
 	VMOVUPS Z23, 192(AX)
 
-done29:
+done31:
 	VZEROUPPER
 	RET
 
@@ -1009,9 +1032,9 @@ TEXT ·tile32AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	TESTQ  DX, DX
-	JZ     end31
+	JZ     end33
 
-loop30:
+loop32:
 	VMOVUPS      (CX), Z12
 	VMOVUPS      64(CX), Z13
 	VBROADCASTSS (AX), Z14
@@ -1036,14 +1059,14 @@ loop30:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop30
+	JNZ          loop32
 
-end31:
+end33:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain32
+	JZ           plain34
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z12
@@ -1076,9 +1099,9 @@ end31:
 	VMOVUPS      Z10, (BX)(CX*2)
 	VFMADD231PS  64(BX)(CX*2), Z0, Z11
 	VMOVUPS      Z11, 64(BX)(CX*2)
-	JMP          done33
+	JMP          done35
 
-plain32:
+plain34:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	ADDQ    CX, AX
@@ -1097,7 +1120,7 @@ plain32:
 	VMOVUPS Z10, (AX)
 	VMOVUPS Z11, 64(AX)
 
-done33:
+done35:
 	VZEROUPPER
 	RET
 
@@ -1118,9 +1141,9 @@ TEXT ·tile16AVX512(SB), NOSPLIT, $0-64
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	TESTQ  DX, DX
-	JZ     end35
+	JZ     end37
 
-loop34:
+loop36:
 	VMOVUPS      (CX), Z6
 	VBROADCASTSS (AX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -1138,14 +1161,14 @@ loop34:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DI
 	DECQ         DX
-	JNZ          loop34
+	JNZ          loop36
 
-end35:
+end37:
 	MOVQ         c+0(FP), AX
 	MOVQ         ldc+40(FP), CX
 	MOVQ         scale+24(FP), DX
 	TESTQ        DX, DX
-	JZ           plain36
+	JZ           plain38
 	LEAQ         (AX)(CX*2), BX
 	ADDQ         CX, BX
 	VBROADCASTSS (DX), Z6
@@ -1166,9 +1189,9 @@ end35:
 	VBROADCASTSS 20(DX), Z0
 	VFMADD231PS  (BX)(CX*2), Z0, Z5
 	VMOVUPS      Z5, (BX)(CX*2)
-	JMP          done37
+	JMP          done39
 
-plain36:
+plain38:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -1181,7 +1204,7 @@ plain36:
 	ADDQ    CX, AX
 	VMOVUPS Z5, (AX)
 
-done37:
+done39:
 	VZEROUPPER
 	RET
 
@@ -1194,9 +1217,9 @@ TEXT ·columnsAVX512(SB), NOSPLIT, $0-32
 	MOVQ  blocks+24(FP), BX
 	SHLQ  $0x01, DX
 	TESTQ BX, BX
-	JZ    end39
+	JZ    end41
 
-loop38:
+loop40:
 	MOVQ       CX, SI
 	VCVTPH2PS  (SI), Z0
 	ADDQ       DX, SI
@@ -1328,9 +1351,9 @@ loop38:
 	ADDQ       $0x00001000, AX
 	ADDQ       $0x00000020, CX
 	DECQ       BX
-	JNZ        loop38
+	JNZ        loop40
 
-end39:
+end41:
 	VZEROUPPER
 	RET
 
@@ -1349,9 +1372,9 @@ TEXT ·scoresHalf4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end41
+	JZ    end43
 
-loop40:
+loop42:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1371,9 +1394,9 @@ loop40:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end43
+	JZ     end45
 
-loop42:
+loop44:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -1413,9 +1436,9 @@ loop42:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop42
+	JNZ         loop44
 
-end43:
+end45:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1470,9 +1493,9 @@ end43:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop40
+	JNZ           loop42
 
-end41:
+end43:
 	VZEROUPPER
 	RET
 
@@ -1492,9 +1515,9 @@ TEXT ·scoresAtHalf4AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end45
+	JZ    end47
 
-loop44:
+loop46:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1516,9 +1539,9 @@ loop44:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end47
+	JZ     end49
 
-loop46:
+loop48:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -1563,15 +1586,15 @@ loop46:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop46
+	JNZ         loop48
 
-end47:
+end49:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end49
+	JZ    end51
 
-loop48:
+loop50:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -1607,9 +1630,9 @@ loop48:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop48
+	JNZ         loop50
 
-end49:
+end51:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -1663,9 +1686,9 @@ end49:
 	ADDQ          $0x00000020, BX
 	ADDQ          $0x00000020, SI
 	DECQ          R9
-	JNZ           loop44
+	JNZ           loop46
 
-end45:
+end47:
 	VZEROUPPER
 	RET
 
@@ -1708,9 +1731,9 @@ TEXT ·gatherHalf4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end51
+	JZ           end53
 
-loop50:
+loop52:
 	VCVTPH2PS    (BX), Z16
 	VCVTPH2PS    32(BX), Z17
 	VCVTPH2PS    64(BX), Z18
@@ -1740,9 +1763,9 @@ loop50:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop50
+	JNZ          loop52
 
-end51:
+end53:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1802,9 +1825,9 @@ TEXT ·gatherAtHalf4x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R9, R9
-	JZ           end53
+	JZ           end55
 
-loop52:
+loop54:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z16
 	VCVTPH2PS    32(BX)(DX*2), Z17
@@ -1837,9 +1860,9 @@ loop52:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop52
+	JNZ          loop54
 
-end53:
+end55:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -1889,9 +1912,9 @@ TEXT ·gatherHalf4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end55
+	JZ           end57
 
-loop54:
+loop56:
 	VCVTPH2PS    (BX), Z4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -1905,9 +1928,9 @@ loop54:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop54
+	JNZ          loop56
 
-end55:
+end57:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -1943,9 +1966,9 @@ TEXT ·gatherAtHalf4x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end57
+	JZ           end59
 
-loop56:
+loop58:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z4
 	MOVQ         (DI), DX
@@ -1962,9 +1985,9 @@ loop56:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop56
+	JNZ          loop58
 
-end57:
+end59:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -1990,9 +2013,9 @@ TEXT ·scoresHalf2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end59
+	JZ    end61
 
-loop58:
+loop60:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2012,9 +2035,9 @@ loop58:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end61
+	JZ     end63
 
-loop60:
+loop62:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -2062,9 +2085,9 @@ loop60:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, DX
 	DECQ        R11
-	JNZ         loop60
+	JNZ         loop62
 
-end61:
+end63:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2121,9 +2144,9 @@ end61:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop58
+	JNZ           loop60
 
-end59:
+end61:
 	VZEROUPPER
 	RET
 
@@ -2143,9 +2166,9 @@ TEXT ·scoresAtHalf2AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, R10
 	SHRQ  $0x01, R10
 	TESTQ R9, R9
-	JZ    end63
+	JZ    end65
 
-loop62:
+loop64:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2167,9 +2190,9 @@ loop62:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end65
+	JZ     end67
 
-loop64:
+loop66:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -2226,15 +2249,15 @@ loop64:
 	ADDQ        $0x00000020, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop64
+	JNZ         loop66
 
-end65:
+end67:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end67
+	JZ    end69
 
-loop66:
+loop68:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -2274,9 +2297,9 @@ loop66:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000020, R12
 	DECQ        R14
-	JNZ         loop66
+	JNZ         loop68
 
-end67:
+end69:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -2328,9 +2351,9 @@ end67:
 	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
 	DECQ          R9
-	JNZ           loop62
+	JNZ           loop64
 
-end63:
+end65:
 	VZEROUPPER
 	RET
 
@@ -2361,9 +2384,9 @@ TEXT ·gatherHalf2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end69
+	JZ           end71
 
-loop68:
+loop70:
 	VCVTPH2PS    (BX), Z8
 	VCVTPH2PS    32(BX), Z9
 	VCVTPH2PS    64(BX), Z10
@@ -2383,9 +2406,9 @@ loop68:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop68
+	JNZ          loop70
 
-end69:
+end71:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2423,9 +2446,9 @@ TEXT ·gatherAtHalf2x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R9, R9
-	JZ           end71
+	JZ           end73
 
-loop70:
+loop72:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z8
 	VCVTPH2PS    32(BX)(DX*2), Z9
@@ -2448,9 +2471,9 @@ loop70:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop70
+	JNZ          loop72
 
-end71:
+end73:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -2484,9 +2507,9 @@ TEXT ·gatherHalf2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end73
+	JZ           end75
 
-loop72:
+loop74:
 	VCVTPH2PS    (BX), Z2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -2496,9 +2519,9 @@ loop72:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop72
+	JNZ          loop74
 
-end73:
+end75:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -2524,9 +2547,9 @@ TEXT ·gatherAtHalf2x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R9, R9
-	JZ           end75
+	JZ           end77
 
-loop74:
+loop76:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z2
 	MOVQ         (DI), DX
@@ -2539,9 +2562,9 @@ loop74:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop74
+	JNZ          loop76
 
-end75:
+end77:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -2563,9 +2586,9 @@ TEXT ·scoresHalf1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end77
+	JZ    end79
 
-loop76:
+loop78:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2585,9 +2608,9 @@ loop76:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end79
+	JZ     end81
 
-loop78:
+loop80:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -2657,9 +2680,9 @@ loop78:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000020, DX
 	DECQ        R10
-	JNZ         loop78
+	JNZ         loop80
 
-end79:
+end81:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -2723,9 +2746,9 @@ end79:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop76
+	JNZ        loop78
 
-end77:
+end79:
 	VZEROUPPER
 	RET
 
@@ -2745,9 +2768,9 @@ TEXT ·scoresAtHalf1AVX512(SB), NOSPLIT, $0-64
 	ADDQ  $0x01, DI
 	SHRQ  $0x01, DI
 	TESTQ R9, R9
-	JZ    end81
+	JZ    end83
 
-loop80:
+loop82:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2769,9 +2792,9 @@ loop80:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end83
+	JZ     end85
 
-loop82:
+loop84:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Z16
 	MOVQ        (BX), R14
@@ -2858,15 +2881,15 @@ loop82:
 	ADDQ        $0x00000020, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop82
+	JNZ         loop84
 
-end83:
+end85:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end85
+	JZ    end87
 
-loop84:
+loop86:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	MOVQ        (BX), R12
@@ -2920,9 +2943,9 @@ loop84:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000020, R11
 	DECQ        R13
-	JNZ         loop84
+	JNZ         loop86
 
-end85:
+end87:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -2973,9 +2996,9 @@ end85:
 	ADDQ       $0x00000080, BX
 	ADDQ       $0x00000080, SI
 	DECQ       R9
-	JNZ        loop80
+	JNZ        loop82
 
-end81:
+end83:
 	VZEROUPPER
 	RET
 
@@ -3000,9 +3023,9 @@ TEXT ·gatherHalf1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end87
+	JZ           end89
 
-loop86:
+loop88:
 	VCVTPH2PS    (BX), Z4
 	VCVTPH2PS    32(BX), Z5
 	VCVTPH2PS    64(BX), Z6
@@ -3017,9 +3040,9 @@ loop86:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop86
+	JNZ          loop88
 
-end87:
+end89:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3046,9 +3069,9 @@ TEXT ·gatherAtHalf1x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R8), Z3, Z2
 	VMULPS       192(R8), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end89
+	JZ           end91
 
-loop88:
+loop90:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z4
 	VCVTPH2PS    32(BX)(DX*2), Z5
@@ -3066,9 +3089,9 @@ loop88:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop88
+	JNZ          loop90
 
-end89:
+end91:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3094,9 +3117,9 @@ TEXT ·gatherHalf1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end91
+	JZ           end93
 
-loop90:
+loop92:
 	VCVTPH2PS    (BX), Z1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -3104,9 +3127,9 @@ loop90:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop90
+	JNZ          loop92
 
-end91:
+end93:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -3127,9 +3150,9 @@ TEXT ·gatherAtHalf1x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Z0
 	VMULPS       (R8), Z0, Z0
 	TESTQ        R9, R9
-	JZ           end93
+	JZ           end95
 
-loop92:
+loop94:
 	MOVQ         (SI), DX
 	VCVTPH2PS    (BX)(DX*2), Z1
 	MOVQ         (DI), DX
@@ -3140,9 +3163,9 @@ loop92:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop92
+	JNZ          loop94
 
-end93:
+end95:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -3162,9 +3185,9 @@ TEXT ·scoresFull4AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end95
+	JZ    end97
 
-loop94:
+loop96:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3184,9 +3207,9 @@ loop94:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end97
+	JZ     end99
 
-loop96:
+loop98:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -3226,9 +3249,9 @@ loop96:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop96
+	JNZ         loop98
 
-end97:
+end99:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3283,9 +3306,9 @@ end97:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop94
+	JNZ           loop96
 
-end95:
+end97:
 	VZEROUPPER
 	RET
 
@@ -3303,9 +3326,9 @@ TEXT ·scoresAtFull4AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, R10
 	TESTQ R9, R9
-	JZ    end99
+	JZ    end101
 
-loop98:
+loop100:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3327,9 +3350,9 @@ loop98:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end101
+	JZ     end103
 
-loop100:
+loop102:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -3374,15 +3397,15 @@ loop100:
 	ADDQ        $0x00000040, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop100
+	JNZ         loop102
 
-end101:
+end103:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end103
+	JZ    end105
 
-loop102:
+loop104:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -3418,9 +3441,9 @@ loop102:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R14
-	JNZ         loop102
+	JNZ         loop104
 
-end103:
+end105:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3474,9 +3497,9 @@ end103:
 	ADDQ          $0x00000020, BX
 	ADDQ          $0x00000020, SI
 	DECQ          R9
-	JNZ           loop98
+	JNZ           loop100
 
-end99:
+end101:
 	VZEROUPPER
 	RET
 
@@ -3519,9 +3542,9 @@ TEXT ·gatherFull4x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R8, R8
-	JZ           end105
+	JZ           end107
 
-loop104:
+loop106:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -3551,9 +3574,9 @@ loop104:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop104
+	JNZ          loop106
 
-end105:
+end107:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3613,9 +3636,9 @@ TEXT ·gatherAtFull4x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z15, Z14
 	VMULPS       192(R10), Z15, Z15
 	TESTQ        R9, R9
-	JZ           end107
+	JZ           end109
 
-loop106:
+loop108:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z16
 	VMOVUPS      64(BX)(DX*4), Z17
@@ -3650,9 +3673,9 @@ loop106:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop106
+	JNZ          loop108
 
-end107:
+end109:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3702,9 +3725,9 @@ TEXT ·gatherFull4x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end109
+	JZ           end111
 
-loop108:
+loop110:
 	VMOVUPS      (BX), Z4
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z5
@@ -3718,9 +3741,9 @@ loop108:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop108
+	JNZ          loop110
 
-end109:
+end111:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -3756,9 +3779,9 @@ TEXT ·gatherAtFull4x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 12(DX), Z3
 	VMULPS       (R10), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end111
+	JZ           end113
 
-loop110:
+loop112:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z4
 	MOVQ         (DI), DX
@@ -3775,9 +3798,9 @@ loop110:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop110
+	JNZ          loop112
 
-end111:
+end113:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -3803,9 +3826,9 @@ TEXT ·scoresFull2AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end113
+	JZ    end115
 
-loop112:
+loop114:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3825,9 +3848,9 @@ loop112:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end115
+	JZ     end117
 
-loop114:
+loop116:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	ADDQ        SI, R12
@@ -3875,9 +3898,9 @@ loop114:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, DX
 	DECQ        R11
-	JNZ         loop114
+	JNZ         loop116
 
-end115:
+end117:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -3934,9 +3957,9 @@ end115:
 	ADDQ          R9, DX
 	ADDQ          R9, DX
 	DECQ          R8
-	JNZ           loop112
+	JNZ           loop114
 
-end113:
+end115:
 	VZEROUPPER
 	RET
 
@@ -3954,9 +3977,9 @@ TEXT ·scoresAtFull2AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, R10
 	TESTQ R9, R9
-	JZ    end117
+	JZ    end119
 
-loop116:
+loop118:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3978,9 +4001,9 @@ loop116:
 	MOVQ   DX, R13
 	MOVQ   R10, R14
 	TESTQ  R14, R14
-	JZ     end119
+	JZ     end121
 
-loop118:
+loop120:
 	MOVQ        R11, R15
 	VMOVUPS     (R15), Z16
 	ADDQ        DI, R15
@@ -4037,15 +4060,15 @@ loop118:
 	ADDQ        $0x00000040, R12
 	ADDQ        $0x00000040, R13
 	DECQ        R14
-	JNZ         loop118
+	JNZ         loop120
 
-end119:
+end121:
 	MOVQ  R8, R14
 	SUBQ  R10, R14
 	TESTQ R14, R14
-	JZ    end121
+	JZ    end123
 
-loop120:
+loop122:
 	MOVQ        R11, R13
 	VMOVUPS     (R13), Z16
 	ADDQ        DI, R13
@@ -4085,9 +4108,9 @@ loop120:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R14
-	JNZ         loop120
+	JNZ         loop122
 
-end121:
+end123:
 	VUNPCKLPS     Z1, Z0, Z16
 	VUNPCKHPS     Z1, Z0, Z0
 	VADDPS        Z16, Z0, Z0
@@ -4139,9 +4162,9 @@ end121:
 	ADDQ          $0x00000040, BX
 	ADDQ          $0x00000040, SI
 	DECQ          R9
-	JNZ           loop116
+	JNZ           loop118
 
-end117:
+end119:
 	VZEROUPPER
 	RET
 
@@ -4172,9 +4195,9 @@ TEXT ·gatherFull2x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R8, R8
-	JZ           end123
+	JZ           end125
 
-loop122:
+loop124:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -4194,9 +4217,9 @@ loop122:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop122
+	JNZ          loop124
 
-end123:
+end125:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4234,9 +4257,9 @@ TEXT ·gatherAtFull2x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R10), Z7, Z6
 	VMULPS       192(R10), Z7, Z7
 	TESTQ        R9, R9
-	JZ           end125
+	JZ           end127
 
-loop124:
+loop126:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z8
 	VMOVUPS      64(BX)(DX*4), Z9
@@ -4261,9 +4284,9 @@ loop124:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop124
+	JNZ          loop126
 
-end125:
+end127:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4297,9 +4320,9 @@ TEXT ·gatherFull2x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R8, R8
-	JZ           end127
+	JZ           end129
 
-loop126:
+loop128:
 	VMOVUPS      (BX), Z2
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z3
@@ -4309,9 +4332,9 @@ loop126:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop126
+	JNZ          loop128
 
-end127:
+end129:
 	VMOVUPS Z0, (AX)
 	ADDQ    DI, AX
 	VMOVUPS Z1, (AX)
@@ -4337,9 +4360,9 @@ TEXT ·gatherAtFull2x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS 4(DX), Z1
 	VMULPS       (R10), Z1, Z1
 	TESTQ        R9, R9
-	JZ           end129
+	JZ           end131
 
-loop128:
+loop130:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z2
 	MOVQ         (DI), DX
@@ -4352,9 +4375,9 @@ loop128:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop128
+	JNZ          loop130
 
-end129:
+end131:
 	VMOVUPS Z0, (AX)
 	ADDQ    R8, AX
 	VMOVUPS Z1, (AX)
@@ -4376,9 +4399,9 @@ TEXT ·scoresFull1AVX512(SB), NOSPLIT, $0-56
 	SHLQ  $0x02, SI
 	SUBQ  DX, BX
 	TESTQ R8, R8
-	JZ    end131
+	JZ    end133
 
-loop130:
+loop132:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4398,9 +4421,9 @@ loop130:
 	MOVQ   CX, SI
 	MOVQ   DI, R10
 	TESTQ  R10, R10
-	JZ     end133
+	JZ     end135
 
-loop132:
+loop134:
 	MOVQ        SI, R11
 	VMOVUPS     (R11), Z16
 	MOVQ        DX, R11
@@ -4470,9 +4493,9 @@ loop132:
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000040, DX
 	DECQ        R10
-	JNZ         loop132
+	JNZ         loop134
 
-end133:
+end135:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -4536,9 +4559,9 @@ end133:
 	ADDQ       R9, DX
 	ADDQ       R9, DX
 	DECQ       R8
-	JNZ        loop130
+	JNZ        loop132
 
-end131:
+end133:
 	VZEROUPPER
 	RET
 
@@ -4556,9 +4579,9 @@ TEXT ·scoresAtFull1AVX512(SB), NOSPLIT, $0-64
 	SHLQ  $0x02, DI
 	MOVQ  R8, DI
 	TESTQ R9, R9
-	JZ    end135
+	JZ    end137
 
-loop134:
+loop136:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4580,9 +4603,9 @@ loop134:
 	MOVQ   DX, R12
 	MOVQ   DI, R13
 	TESTQ  R13, R13
-	JZ     end137
+	JZ     end139
 
-loop136:
+loop138:
 	MOVQ        R10, R14
 	VMOVUPS     (R14), Z16
 	MOVQ        (BX), R14
@@ -4669,15 +4692,15 @@ loop136:
 	ADDQ        $0x00000040, R11
 	ADDQ        $0x00000040, R12
 	DECQ        R13
-	JNZ         loop136
+	JNZ         loop138
 
-end137:
+end139:
 	MOVQ  R8, R13
 	SUBQ  DI, R13
 	TESTQ R13, R13
-	JZ    end139
+	JZ    end141
 
-loop138:
+loop140:
 	MOVQ        R10, R12
 	VMOVUPS     (R12), Z16
 	MOVQ        (BX), R12
@@ -4731,9 +4754,9 @@ loop138:
 	ADDQ        $0x00000040, R10
 	ADDQ        $0x00000040, R11
 	DECQ        R13
-	JNZ         loop138
+	JNZ         loop140
 
-end139:
+end141:
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VADDPS     Z16, Z0, Z0
@@ -4784,9 +4807,9 @@ end139:
 	ADDQ       $0x00000080, BX
 	ADDQ       $0x00000080, SI
 	DECQ       R9
-	JNZ        loop134
+	JNZ        loop136
 
-end135:
+end137:
 	VZEROUPPER
 	RET
 
@@ -4811,9 +4834,9 @@ TEXT ·gatherFull1x64AVX512(SB), NOSPLIT, $0-56
 	VMULPS       128(DI), Z3, Z2
 	VMULPS       192(DI), Z3, Z3
 	TESTQ        R8, R8
-	JZ           end141
+	JZ           end143
 
-loop140:
+loop142:
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VMOVUPS      128(BX), Z6
@@ -4828,9 +4851,9 @@ loop140:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop140
+	JNZ          loop142
 
-end141:
+end143:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4857,9 +4880,9 @@ TEXT ·gatherAtFull1x64AVX512(SB), NOSPLIT, $0-64
 	VMULPS       128(R8), Z3, Z2
 	VMULPS       192(R8), Z3, Z3
 	TESTQ        R9, R9
-	JZ           end143
+	JZ           end145
 
-loop142:
+loop144:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z4
 	VMOVUPS      64(BX)(DX*4), Z5
@@ -4879,9 +4902,9 @@ loop142:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop142
+	JNZ          loop144
 
-end143:
+end145:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4907,9 +4930,9 @@ TEXT ·gatherFull1x16AVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS (DX), Z0
 	VMULPS       (DI), Z0, Z0
 	TESTQ        R8, R8
-	JZ           end145
+	JZ           end147
 
-loop144:
+loop146:
 	VMOVUPS      (BX), Z1
 	PREFETCHT2   (BX)(SI*1)
 	VBROADCASTSS (CX), Z2
@@ -4917,9 +4940,9 @@ loop144:
 	ADDQ         R9, BX
 	ADDQ         $0x04, CX
 	DECQ         R8
-	JNZ          loop144
+	JNZ          loop146
 
-end145:
+end147:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -4940,9 +4963,9 @@ TEXT ·gatherAtFull1x16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS (DX), Z0
 	VMULPS       (R8), Z0, Z0
 	TESTQ        R9, R9
-	JZ           end147
+	JZ           end149
 
-loop146:
+loop148:
 	MOVQ         (SI), DX
 	VMOVUPS      (BX)(DX*4), Z1
 	MOVQ         (DI), DX
@@ -4953,9 +4976,9 @@ loop146:
 	ADDQ         $0x08, DI
 	ADDQ         $0x04, CX
 	DECQ         R9
-	JNZ          loop146
+	JNZ          loop148
 
-end147:
+end149:
 	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
@@ -4971,9 +4994,9 @@ TEXT ·logTopAVX512(SB), NOSPLIT, $0-32
 	MOVQ         DX, BX
 	SHRQ         $0x04, BX
 	TESTQ        BX, BX
-	JZ           end149
+	JZ           end151
 
-loop148:
+loop150:
 	VMOVUPS     (CX), Z2
 	VFMADD213PS Z1, Z0, Z2
 	VMAXPS      (AX), Z2, Z2
@@ -4981,11 +5004,11 @@ loop148:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	DECQ        BX
-	JNZ         loop148
+	JNZ         loop150
 
-end149:
+end151:
 	ANDQ        $0x0f, DX
-	JZ          done150
+	JZ          done152
 	MOVQ        $0x000000000000ffff, BX
 	BZHIQ       DX, BX, BX
 	KMOVW       BX, K1
@@ -4997,7 +5020,7 @@ end149:
 	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 
-done150:
+done152:
 	VZEROUPPER
 	RET
 
@@ -5028,9 +5051,9 @@ TEXT ·logSumAVX512(SB), NOSPLIT, $0-40
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end152
+	JZ           end154
 
-loop151:
+loop153:
 	VMOVUPS      (DX), Z15
 	VFMADD213PS  Z1, Z0, Z15
 	VSUBPS       (CX), Z15, Z15
@@ -5057,11 +5080,11 @@ loop151:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 	DECQ         SI
-	JNZ          loop151
+	JNZ          loop153
 
-end152:
+end154:
 	ANDQ         $0x0f, BX
-	JZ           done153
+	JZ           done155
 	MOVQ         $0x000000000000ffff, SI
 	BZHIQ        BX, SI, SI
 	KMOVW        SI, K1
@@ -5093,9 +5116,126 @@ end152:
 	ADDQ         $0x00000040, CX
 	ADDQ         $0x00000040, DX
 
-done153:
+done155:
 	VZEROUPPER
 	RET
+
+// func expsAVX512(dst *float32, x *float32, top float32, n int) float64
+// Requires: AVX, AVX512F, BMI2, SSE2
+TEXT ·expsAVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	VBROADCASTSS top+16(FP), Z0
+	VBROADCASTSS f32_ff800000AVX512<>+0(SB), Z3
+	VPXORD       Z1, Z1, Z1
+	VPXORD       Z2, Z2, Z2
+	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z4
+	VBROADCASTSS f32_c2fb0000AVX512<>+0(SB), Z5
+	VBROADCASTSS f32_42fe0000AVX512<>+0(SB), Z5
+	VBROADCASTSS f32_c2ae0000AVX512<>+0(SB), Z5
+	VBROADCASTSS f32_42b00000AVX512<>+0(SB), Z6
+	VBROADCASTSS f32_3fb8aa3bAVX512<>+0(SB), Z7
+	VBROADCASTSS f32_3f318000AVX512<>+0(SB), Z8
+	VBROADCASTSS f32_b95e8083AVX512<>+0(SB), Z9
+	VBROADCASTSS f32_39506967AVX512<>+0(SB), Z10
+	VBROADCASTSS f32_3ab743ceAVX512<>+0(SB), Z11
+	VBROADCASTSS f32_3c088908AVX512<>+0(SB), Z12
+	VBROADCASTSS f32_3d2aa9c1AVX512<>+0(SB), Z13
+	VBROADCASTSS f32_3e2aaaaaAVX512<>+0(SB), Z14
+	VBROADCASTSS f32_3f000000AVX512<>+0(SB), Z15
+	VBROADCASTSS f32_3f800000AVX512<>+0(SB), Z16
+	MOVQ         n+24(FP), DX
+	MOVQ         DX, BX
+	SHRQ         $0x04, BX
+	TESTQ        BX, BX
+	JZ           end157
+
+loop156:
+	VMOVUPS       (CX), Z17
+	VSUBPS        Z0, Z17, Z17
+	VCMPPS        $0x05, Z5, Z17, K1
+	VMAXPS        Z17, Z5, Z17
+	VMINPS        Z17, Z6, Z17
+	VMULPS        Z7, Z17, Z18
+	VRNDSCALEPS   $0x08, Z18, Z18
+	VMOVAPS       Z17, Z17
+	VFNMADD231PS  Z8, Z18, Z17
+	VFNMADD231PS  Z9, Z18, Z17
+	VMOVUPS       Z10, Z19
+	VFMADD213PS   Z11, Z17, Z19
+	VFMADD213PS   Z12, Z17, Z19
+	VFMADD213PS   Z13, Z17, Z19
+	VFMADD213PS   Z14, Z17, Z19
+	VFMADD213PS   Z15, Z17, Z19
+	VFMADD213PS   Z16, Z17, Z19
+	VFMADD213PS   Z4, Z17, Z19
+	VSCALEFPS.Z   Z18, Z19, K1, Z17
+	VMOVUPS       Z17, (AX)
+	VCVTPS2PD     Y17, Z18
+	VEXTRACTF64X4 $0x01, Z17, Y17
+	VCVTPS2PD     Y17, Z17
+	VADDPD        Z18, Z1, Z1
+	VADDPD        Z17, Z2, Z2
+	ADDQ          $0x00000040, AX
+	ADDQ          $0x00000040, CX
+	DECQ          BX
+	JNZ           loop156
+
+end157:
+	ANDQ          $0x0f, DX
+	JZ            done158
+	MOVQ          $0x000000000000ffff, BX
+	BZHIQ         DX, BX, BX
+	KMOVW         BX, K1
+	VMOVAPS       Z3, Z3
+	VMOVUPS       (CX), K1, Z3
+	VSUBPS        Z0, Z3, Z3
+	VCMPPS        $0x05, Z5, Z3, K2
+	VMAXPS        Z3, Z5, Z3
+	VMINPS        Z3, Z6, Z3
+	VMULPS        Z7, Z3, Z0
+	VRNDSCALEPS   $0x08, Z0, Z0
+	VMOVAPS       Z3, Z3
+	VFNMADD231PS  Z8, Z0, Z3
+	VFNMADD231PS  Z9, Z0, Z3
+	VMOVUPS       Z10, Z5
+	VFMADD213PS   Z11, Z3, Z5
+	VFMADD213PS   Z12, Z3, Z5
+	VFMADD213PS   Z13, Z3, Z5
+	VFMADD213PS   Z14, Z3, Z5
+	VFMADD213PS   Z15, Z3, Z5
+	VFMADD213PS   Z16, Z3, Z5
+	VFMADD213PS   Z4, Z3, Z5
+	VSCALEFPS.Z   Z0, Z5, K2, Z3
+	VMOVUPS       Z3, K1, (AX)
+	VCVTPS2PD     Y3, Z0
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VADDPD        Z0, Z1, Z1
+	VADDPD        Z3, Z2, Z2
+	ADDQ          $0x00000040, AX
+	ADDQ          $0x00000040, CX
+
+done158:
+	VADDPD        Z2, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPD        Y0, Y1, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X1, X0, X1
+	VHADDPD       X1, X1, X1
+	MOVSD         X1, ret+32(FP)
+	VZEROUPPER
+	RET
+
+DATA f32_ff800000AVX512<>+0(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+4(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+8(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+12(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+16(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+20(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+24(SB)/4, $0xff800000
+DATA f32_ff800000AVX512<>+28(SB)/4, $0xff800000
+GLOBL f32_ff800000AVX512<>(SB), RODATA|NOPTR, $32
 
 // func atLeastAVX512(bits *uint64, x *float32, bound float32, words int)
 // Requires: AVX, AVX512F
@@ -5105,9 +5245,9 @@ TEXT ·atLeastAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS bound+16(FP), Z0
 	MOVQ         words+24(FP), DX
 	TESTQ        DX, DX
-	JZ           end155
+	JZ           end160
 
-loop154:
+loop159:
 	XORQ   BX, BX
 	VCMPPS $0x02, 192(CX), Z0, K1
 	KMOVW  K1, SI
@@ -5129,9 +5269,9 @@ loop154:
 	ADDQ   $0x08, AX
 	ADDQ   $0x00000100, CX
 	DECQ   DX
-	JNZ    loop154
+	JNZ    loop159
 
-end155:
+end160:
 	VZEROUPPER
 	RET
 
@@ -5147,9 +5287,9 @@ TEXT ·positionsAVX512(SB), NOSPLIT, $0-32
 	MOVQ         AX, BX
 	MOVL         $0x0000ffff, SI
 	TESTQ        DX, DX
-	JZ           end157
+	JZ           end162
 
-loop156:
+loop161:
 	MOVQ          (CX), DI
 	MOVWLZX       DI, R8
 	KMOVW         R8, K1
@@ -5192,9 +5332,9 @@ loop156:
 	VPADDD        Z1, Z0, Z0
 	ADDQ          $0x08, CX
 	DECQ          DX
-	JNZ           loop156
+	JNZ           loop161
 
-end157:
+end162:
 	SUBQ BX, AX
 	SHRQ $0x02, AX
 	MOVQ AX, ret+24(FP)
@@ -5239,9 +5379,9 @@ TEXT ·placesAVX512(SB), NOSPLIT, $0-64
 	KXORW        K1, K1, K1
 	MOVQ         $0x00000008, BX
 	TESTQ        BX, BX
-	JZ           end159
+	JZ           end164
 
-loop158:
+loop163:
 	VPMOVSXDQ  (CX), Z6
 	VPSUBQ     Z0, Z6, Z7
 	VPCMPUQ    $0x05, Z1, Z7, K2
@@ -5260,9 +5400,9 @@ loop158:
 	ADDQ       $0x20, CX
 	ADDQ       $0x40, AX
 	DECQ       BX
-	JNZ        loop158
+	JNZ        loop163
 
-end159:
+end164:
 	KMOVW K1, BX
 	MOVQ  BX, ret+56(FP)
 	VZEROUPPER
@@ -5283,9 +5423,9 @@ TEXT ·mirror8Scores4AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R9
 	TESTQ R9, R9
-	JZ    end161
+	JZ    end166
 
-loop160:
+loop165:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5306,9 +5446,9 @@ loop160:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end163
+	JZ     end168
 
-loop162:
+loop167:
 	VMOVDQU32    (R10), Z16
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU32    64(R10), Z17
@@ -5344,9 +5484,9 @@ loop162:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x04, R11
 	DECQ         R12
-	JNZ          loop162
+	JNZ          loop167
 
-end163:
+end168:
 	VPBROADCASTD (R11), Z16
 	VBROADCASTSS (DX), Z17
 	VPADDD       Z16, Z0, Z0
@@ -5441,9 +5581,9 @@ end163:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R9
-	JNZ          loop160
+	JNZ          loop165
 
-end161:
+end166:
 	VZEROUPPER
 	RET
 
@@ -5462,9 +5602,9 @@ TEXT ·mirror8Scores2AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R9
 	TESTQ R9, R9
-	JZ    end165
+	JZ    end170
 
-loop164:
+loop169:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5477,9 +5617,9 @@ loop164:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end167
+	JZ     end172
 
-loop166:
+loop171:
 	VMOVDQU32    (R10), Z8
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU32    64(R10), Z9
@@ -5503,9 +5643,9 @@ loop166:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x04, R11
 	DECQ         R12
-	JNZ          loop166
+	JNZ          loop171
 
-end167:
+end172:
 	VPBROADCASTD (R11), Z8
 	VBROADCASTSS (DX), Z9
 	VPADDD       Z8, Z0, Z0
@@ -5554,9 +5694,9 @@ end167:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R9
-	JNZ          loop164
+	JNZ          loop169
 
-end165:
+end170:
 	VZEROUPPER
 	RET
 
@@ -5575,9 +5715,9 @@ TEXT ·mirror8Scores1AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R8
 	TESTQ R8, R8
-	JZ    end169
+	JZ    end174
 
-loop168:
+loop173:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5586,9 +5726,9 @@ loop168:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end171
+	JZ     end176
 
-loop170:
+loop175:
 	VMOVDQU32    (R9), Z4
 	PREFETCHT2   (R9)(SI*1)
 	VMOVDQU32    64(R9), Z5
@@ -5606,9 +5746,9 @@ loop170:
 	ADDQ         $0x00000100, R9
 	ADDQ         $0x04, R10
 	DECQ         R11
-	JNZ          loop170
+	JNZ          loop175
 
-end171:
+end176:
 	VPBROADCASTD (R10), Z4
 	VBROADCASTSS (DX), Z5
 	VPADDD       Z4, Z0, Z0
@@ -5634,9 +5774,9 @@ end171:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R8
-	JNZ          loop168
+	JNZ          loop173
 
-end169:
+end174:
 	VZEROUPPER
 	RET
 
@@ -5655,9 +5795,9 @@ TEXT ·mirror4Scores4AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R9
 	TESTQ R9, R9
-	JZ    end173
+	JZ    end178
 
-loop172:
+loop177:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5678,9 +5818,9 @@ loop172:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end175
+	JZ     end180
 
-loop174:
+loop179:
 	VMOVDQU32    (R10), Z16
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU32    64(R10), Z17
@@ -5753,9 +5893,9 @@ loop174:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x08, R11
 	DECQ         R12
-	JNZ          loop174
+	JNZ          loop179
 
-end175:
+end180:
 	VPBROADCASTD (R11), Z16
 	VBROADCASTSS (DX), Z17
 	VPADDD       Z16, Z0, Z0
@@ -5850,9 +5990,9 @@ end175:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R9
-	JNZ          loop172
+	JNZ          loop177
 
-end173:
+end178:
 	VZEROUPPER
 	RET
 
@@ -5881,9 +6021,9 @@ TEXT ·mirror4Scores2AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R9
 	TESTQ R9, R9
-	JZ    end177
+	JZ    end182
 
-loop176:
+loop181:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5896,9 +6036,9 @@ loop176:
 	MOVQ   CX, R11
 	MOVQ   DI, R12
 	TESTQ  R12, R12
-	JZ     end179
+	JZ     end184
 
-loop178:
+loop183:
 	VMOVDQU32    (R10), Z8
 	PREFETCHT2   (R10)(SI*1)
 	VMOVDQU32    64(R10), Z9
@@ -5947,9 +6087,9 @@ loop178:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x08, R11
 	DECQ         R12
-	JNZ          loop178
+	JNZ          loop183
 
-end179:
+end184:
 	VPBROADCASTD (R11), Z8
 	VBROADCASTSS (DX), Z9
 	VPADDD       Z8, Z0, Z0
@@ -5998,9 +6138,9 @@ end179:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R9
-	JNZ          loop176
+	JNZ          loop181
 
-end177:
+end182:
 	VZEROUPPER
 	RET
 
@@ -6019,9 +6159,9 @@ TEXT ·mirror4Scores1AVX512(SB), NOSPLIT, $0-48
 	SUBQ  BX, SI
 	MOVQ  $0x00000001, R8
 	TESTQ R8, R8
-	JZ    end181
+	JZ    end186
 
-loop180:
+loop185:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6030,9 +6170,9 @@ loop180:
 	MOVQ   CX, R10
 	MOVQ   DI, R11
 	TESTQ  R11, R11
-	JZ     end183
+	JZ     end188
 
-loop182:
+loop187:
 	VMOVDQU32    (R9), Z4
 	PREFETCHT2   (R9)(SI*1)
 	VMOVDQU32    64(R9), Z5
@@ -6069,9 +6209,9 @@ loop182:
 	ADDQ         $0x00000100, R9
 	ADDQ         $0x08, R10
 	DECQ         R11
-	JNZ          loop182
+	JNZ          loop187
 
-end183:
+end188:
 	VPBROADCASTD (R10), Z4
 	VBROADCASTSS (DX), Z5
 	VPADDD       Z4, Z0, Z0
@@ -6097,9 +6237,9 @@ end183:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x00000100, AX
 	DECQ         R8
-	JNZ          loop180
+	JNZ          loop185
 
-end181:
+end186:
 	VZEROUPPER
 	RET
 
@@ -6112,9 +6252,9 @@ TEXT ·writeTileAVX512(SB), NOSPLIT, $0-40
 	MOVQ         stride+24(FP), DX
 	MOVQ         heads+32(FP), BX
 	TESTQ        BX, BX
-	JZ           end185
+	JZ           end190
 
-loop184:
+loop189:
 	VMULPS     (CX), Z0, Z1
 	VMOVUPS    Z1, (AX)
 	PREFETCHT0 256(AX)
@@ -6130,9 +6270,9 @@ loop184:
 	ADDQ       $0x00000100, CX
 	ADDQ       DX, AX
 	DECQ       BX
-	JNZ        loop184
+	JNZ        loop189
 
-end185:
+end190:
 	VZEROUPPER
 	RET
 
@@ -6146,18 +6286,18 @@ TEXT ·largestAVX512(SB), NOSPLIT, $0-20
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end187
+	JZ           end192
 
-loop186:
+loop191:
 	VMOVUPS (AX), Z1
 	VMAXPS  Z0, Z1, Z0
 	ADDQ    $0x00000040, AX
 	DECQ    DX
-	JNZ     loop186
+	JNZ     loop191
 
-end187:
+end192:
 	ANDQ      $0x0f, CX
-	JZ        done188
+	JZ        done193
 	MOVQ      $0x000000000000ffff, DX
 	BZHIQ     CX, DX, DX
 	KMOVW     DX, K1
@@ -6165,7 +6305,7 @@ end187:
 	VMAXPS    Z0, Z1, K1, Z0
 	ADDQ      $0x00000040, AX
 
-done188:
+done193:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VMAXPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6199,18 +6339,18 @@ TEXT ·countAVX512(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end190
+	JZ           end195
 
-loop189:
+loop194:
 	VCMPPS $0x02, (AX), Z0, K1
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 	DECQ   DX
-	JNZ    loop189
+	JNZ    loop194
 
-end190:
+end195:
 	ANDQ   $0x0f, CX
-	JZ     done191
+	JZ     done196
 	MOVQ   $0x000000000000ffff, DX
 	BZHIQ  CX, DX, DX
 	KMOVW  DX, K1
@@ -6218,7 +6358,7 @@ end190:
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 
-done191:
+done196:
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VPADDD        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6256,9 +6396,9 @@ TEXT ·betweenAVX512(SB), NOSPLIT, $0-48
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end193
+	JZ           end198
 
-loop192:
+loop197:
 	VMOVUPS       (CX), Z4
 	VCMPPS        $0x02, Z4, Z0, K2
 	VCMPPS        $0x01, Z4, Z1, K2, K1
@@ -6271,11 +6411,11 @@ loop192:
 	LEAQ          (AX)(DI*4), AX
 	ADDQ          $0x00000040, CX
 	DECQ          SI
-	JNZ           loop192
+	JNZ           loop197
 
-end193:
+end198:
 	ANDQ          $0x0f, BX
-	JZ            done194
+	JZ            done199
 	MOVQ          $0x000000000000ffff, SI
 	BZHIQ         BX, SI, SI
 	KMOVW         SI, K1
@@ -6291,7 +6431,7 @@ end193:
 	LEAQ          (AX)(BX*4), AX
 	ADDQ          $0x00000040, CX
 
-done194:
+done199:
 	SUBQ          DX, AX
 	SHRQ          $0x02, AX
 	MOVQ          AX, n+32(FP)
@@ -6337,9 +6477,9 @@ TEXT ·massesAVX512(SB), NOSPLIT, $0-40
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	TESTQ        CX, CX
-	JZ           end196
+	JZ           end201
 
-loop195:
+loop200:
 	VCVTPS2PD    (AX), Z21
 	VSUBPD       Z0, Z21, Z22
 	VCMPPD       $0x0d, Z8, Z22, K1
@@ -6368,9 +6508,9 @@ loop195:
 	VADDPD       Z23, Z3, K2, Z3
 	ADDQ         $0x00000020, AX
 	DECQ         CX
-	JNZ          loop195
+	JNZ          loop200
 
-end196:
+end201:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6493,9 +6633,9 @@ TEXT ·labelsAVX512(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000001, DI
 	TESTQ DI, DI
-	JZ    end198
+	JZ    end203
 
-loop197:
+loop202:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6504,9 +6644,9 @@ loop197:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end200
+	JZ     end205
 
-loop199:
+loop204:
 	VBROADCASTSS (R8), Z4
 	PREFETCHT1   (R9)(BX*1)
 	PREFETCHT1   64(R9)(BX*1)
@@ -6521,9 +6661,9 @@ loop199:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop199
+	JNZ          loop204
 
-end200:
+end205:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -6531,9 +6671,9 @@ end200:
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000080, DX
 	DECQ    DI
-	JNZ     loop197
+	JNZ     loop202
 
-end198:
+end203:
 	VZEROUPPER
 	RET
 
@@ -6551,9 +6691,9 @@ TEXT ·signsAVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD    u32_00000080AVX512<>+0(SB), Z5
 	MOVQ            $0x00000004, CX
 	TESTQ           CX, CX
-	JZ              end202
+	JZ              end207
 
-loop201:
+loop206:
 	VPXORD      (DX), Z0, Z6
 	VPSRLD      $0x04, Z6, Z7
 	VPANDD      Z4, Z6, Z6
@@ -6603,9 +6743,9 @@ loop201:
 	ADDQ        $0x00000100, DX
 	ADDQ        $0x40, AX
 	DECQ        CX
-	JNZ         loop201
+	JNZ         loop206
 
-end202:
+end207:
 	VZEROUPPER
 	RET
 

@@ -79,6 +79,9 @@ func TestElements(t *testing.T) {
 			k.Add(got, y)
 			Go.Add(want, y)
 			compare(t, fmt.Sprint("Add ", n), got, want, 0)
+			k.AddScaled(got, y, 1.3)
+			Go.AddScaled(want, y, 1.3)
+			compare(t, fmt.Sprint("AddScaled ", n), got, want, 0)
 			k.ScaleMul(got, y, z, 1.7)
 			Go.ScaleMul(want, y, z, 1.7)
 			compare(t, fmt.Sprint("ScaleMul ", n), got, want, 0)
@@ -325,6 +328,33 @@ func TestPlaceDoesNotMatter(t *testing.T) {
 					if !slices.Equal(got, want[i]) {
 						t.Fatalf("%s of elements %d to %d: %v, want %v", [...]string{"SwiGLU", "LogSum", "LogTop"}[i], lo, hi-1, got, want[i])
 					}
+				}
+			}
+		}
+	})
+}
+
+// TestExps compares exponentials and their sums with their definition; a place does not matter, and
+// nothing is written behind the last one.
+func TestExps(t *testing.T) {
+	natives(t, func(t *testing.T, k *Kernels) {
+		for _, n := range lengths {
+			x, got, want := normal(n), filled(n+1, 7), filled(n+1, 7)
+			for j := range x {
+				if x[j] *= 20; j%7 == 3 {
+					x[j] = float32(math.Inf(-1))
+				}
+			}
+			top := Go.Largest(x)
+			a, b := k.Exps(got[:n], x, top), Go.Exps(want[:n], x, top)
+			within(t, fmt.Sprint("Exps ", n), got, want, 2e-7)
+			if got[n] != 7 || !(math.Abs(a-b) <= 2e-7*b) {
+				t.Fatalf("Exps of %d: sum %v, want %v; %v behind it, want 7", n, a, b, got[n])
+			}
+			for lo := range min(n, 20) {
+				part := make([]float32, n-lo)
+				if k.Exps(part, x[lo:], top); !slices.Equal(part, got[lo:n]) {
+					t.Fatalf("Exps of elements %d to %d: %v, want %v", lo, n-1, part, got[lo:n])
 				}
 			}
 		}

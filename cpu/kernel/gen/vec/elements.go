@@ -22,8 +22,22 @@ func (m machine) elements() {
 	})
 	end()
 
+	m.function("addScaled", "func(dst, x *float32, scale float32, n int)", "adds: dst += x · scale.")
+	dst, x = m.arg("dst"), m.arg("x")
+	by := m.broadcast("scale")
+	n = m.arg("n")
+	loop(n, func() {
+		v := m.reg()
+		VMOVUPS(Mem{Base: dst}, v)
+		VFMADD231PS(Mem{Base: x}, by, v)
+		VMOVUPS(v, Mem{Base: dst})
+		m.next(dst, x)
+	})
+	end()
+
 	m.function("scaleMul", "func(dst, x, w *float32, scale float32, n int)", "scales: dst = x · scale · w.")
-	dst, x, w := m.arg("dst"), m.arg("x"), m.arg("w")
+	dst, x = m.arg("dst"), m.arg("x")
+	w := m.arg("w")
 	s := m.reg()
 	scale, _ := Param("scale").Resolve()
 	VBROADCASTSS(scale.Addr, s)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -37,6 +39,50 @@ func (m machine) logs() {
 		m.store(t, keep, Mem{Base: sum})
 		m.next(sum, top, x)
 	})
+	end()
+}
+
+// exps writes exponentials and adds them up in float64:
+//
+//	dst = e^(x - top)
+//
+// Shapes: dst, x f32 [n]. What is not among the n elements adds nothing: it is below every bound.
+func (m machine) exps() {
+	m.function("exps", "func(dst, x *float32, top float32, n int) float64", "writes exponentials, and returns their sum.")
+	dst, x, top := m.arg("dst"), m.arg("x"), m.broadcast("top")
+	lo, hi, nothing := m.reg(), m.reg(), m.load(m.constant(float32(math.Inf(-1))))
+	m.zero(lo)
+	m.zero(hi)
+	e := m.newExp(true)
+	m.eachLane(m.arg("n"), func(keep Op) {
+		t := m.reg()
+		switch {
+		case keep == nil:
+			VMOVUPS(Mem{Base: x}, t)
+		case m.wide:
+			VMOVAPS(nothing, t)
+			VMOVUPS(Mem{Base: x}, keep, t)
+		default:
+			m.fetch(Mem{Base: x}, keep, t)
+			VBLENDVPS(keep, t, nothing, t)
+		}
+		VSUBPS(top, t, t)
+		e.do(t)
+		m.store(t, keep, Mem{Base: dst})
+		a, b := m.reg(), m.reg()
+		VCVTPS2PD(m.lower(t), a)
+		if m.wide {
+			VEXTRACTF64X4(U8(1), t, t.AsY())
+		} else {
+			VEXTRACTF128(U8(1), t, t.AsX())
+		}
+		VCVTPS2PD(m.lower(t), b)
+		VADDPD(a, lo, lo)
+		VADDPD(b, hi, hi)
+		m.next(dst, x)
+	})
+	VADDPD(hi, lo, lo)
+	Store(m.across64(lo), ReturnIndex(0))
 	end()
 }
 

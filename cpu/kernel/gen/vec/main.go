@@ -146,6 +146,7 @@ func main() {
 	m.transpose()
 	m.decode()
 	m.logs()
+	m.exps()
 	m.atLeast()
 	m.positions()
 	m.places()
