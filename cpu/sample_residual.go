@@ -18,7 +18,7 @@ func (o *ops) residualSample(c *device.Sample) {
 		outList: newOutList(c.List), o: o, pages: newPages(c.KV), mask: mask{c.Plan},
 		residual: c.Residual, requests: requestsOf(c.Residual.Requests),
 		q: f32s(c.Q), heads: c.Q.Dim(1), groups: c.List.Index.Dim(1), dim: c.Q.Dim(2),
-		rows: t.rows[:0], scratch: perWorker(o.pool, t.scratch),
+		known: o.scored.of(c.Q, c.KV, c.Plan), rows: t.rows[:0], scratch: perWorker(o.pool, t.scratch),
 	}
 	perSlot := device.RowsPerSlot(op, c.Q.Dim(0), c.KV)
 	for r := range c.Q.Dim(0) {
@@ -40,6 +40,7 @@ type residualTask struct {
 	requests           []int32   // by slot; nil: that of residual.Draw
 	q                  []float32 // [rows, heads, dim]
 	heads, groups, dim int
+	known              knownScores // of q
 	rows               []slotRow
 
 	scratch []residualScratch
@@ -50,8 +51,10 @@ type residualScratch struct {
 	seen        []uint64  // what the span lets the row see
 	always      []uint64  // of that, the sinks and the recent window
 	fixed       []uint64  // read in any case: always and listed
-	fixedWeight []float32 // [positions]: weight of fixed positions
+	weighted    bool      // fixed positions have weights other than 1
+	fixedWeight []float32 // [positions]: weight of fixed positions, where they are weighted
 	sample      []uint64  // the sample
+	all         []uint64  // what is listed
 	residual    []int32   // what is sampled from, ascending
 	read        []int32   // what the spread is estimated from: fixed, then the pilot
 	pilot       []int32   // of read
@@ -69,7 +72,7 @@ type residualScratch struct {
 func (s *residualScratch) fit(width, heads, dim int) {
 	if len(s.always) < width {
 		s.seen, s.always = make([]uint64, width), make([]uint64, width)
-		s.fixed, s.sample = make([]uint64, width), make([]uint64, width)
+		s.fixed, s.sample, s.all = make([]uint64, width), make([]uint64, width), make([]uint64, width)
 		n := width * device.PageLen
 		s.fixedWeight, s.residual, s.read = make([]float32, n), make([]int32, 0, n), make([]int32, 0, 2*n)
 	}
@@ -148,15 +151,22 @@ func (t *residualTask) partition(s *residualScratch, r, group, words int) {
 		s.always[b] = s.seen[b] & t.mask.alwaysBits(at.p, b)
 	}
 	copy(s.fixed, s.always[:words])
-	for b, w := range s.fixed[:words] {
-		for ; w != 0; w &= w - 1 {
-			s.fixedWeight[b*device.PageLen+bits.TrailingZeros64(w)] = 1
+	plan := &t.mask.plan
+	if s.weighted = !plan.List.Weight.Absent() && plan.Selected != device.None; s.weighted {
+		for b, w := range s.fixed[:words] {
+			for ; w != 0; w &= w - 1 {
+				s.fixedWeight[b*device.PageLen+bits.TrailingZeros64(w)] = 1
+			}
 		}
 	}
 	lo, hi := t.headsOf(group)
 	for h := lo; h < hi; h++ {
-		plan := &t.mask.plan
-		t.addFixed(s, t.o.list(plan.List, listGroup(plan.List, at.slot, at.first, at.p), h, t.heads), at.p)
+		l := t.o.list(plan.List, listGroup(plan.List, at.slot, at.first, at.p), h, t.heads)
+		if !s.weighted && plan.Selected == device.Tokens {
+			s.fix(l.index, words)
+		} else {
+			t.addFixed(s, l, at.p)
+		}
 	}
 	out := s.fixed
 	if t.residual.Listed {
@@ -169,13 +179,23 @@ func (t *residualTask) partition(s *residualScratch, r, group, words int) {
 	s.residual = s.residual[:t.o.vec.Positions(s.residual[:cap(s.residual)], left)]
 }
 
+// fix adds listed positions without weights to the fixed ones.
+func (s *residualScratch) fix(index []int32, words int) {
+	fixed, seen := s.fixed[:words], s.seen[:words]
+	for _, j := range index {
+		if b := uint32(j) / device.PageLen; b < uint32(len(fixed)) && b < uint32(len(seen)) {
+			fixed[b] |= 1 << (uint32(j) % device.PageLen) & seen[b]
+		}
+	}
+}
+
 // addFixed adds the listed positions of the selected region to the fixed ones, each with the
 // largest of its weights.
 func (t *residualTask) addFixed(s *residualScratch, l positionList, p int) {
 	add := func(b int, seen uint64, x float32) {
 		for w := seen &^ s.always[b]; x > 0 && w != 0; w &= w - 1 {
 			i := bits.TrailingZeros64(w)
-			weight := &s.fixedWeight[b*device.PageLen+i]
+			weight := &s.fixedWeight[b*device.PageLen+i] // read where the list has weights
 			if s.fixed[b]>>i&1 == 0 || x > *weight {
 				*weight = x
 			}
@@ -259,31 +279,61 @@ func (t *residualTask) budget(s *residualScratch, r, group int) int {
 // for each head of a group. NaN counts as -Inf.
 func (t *residualTask) exponentials(s *residualScratch, r, group, fixed int) {
 	lo, hi := t.headsOf(group)
-	n, length := len(s.read), pagesOf(len(s.read))*vec.Tile
+	length := pagesOf(len(s.read)) * vec.Tile
+	t.score(s, r, lo, hi, length)
+	for h := range hi - lo {
+		x := row(s.x, h, length)
+		s.softmax.exponentials(t.o.vec, x)
+		t.o.d.sawNaNs(&s.softmax.nans)
+		if !s.weighted {
+			continue
+		}
+		for i, j := range s.read[:fixed] {
+			x[i] *= s.fixedWeight[j]
+		}
+	}
+}
+
+// score sets s.x [heads, length] to the scores of heads lo to hi-1 at the positions of s.read, in
+// units of ln 2: where they are known, and those of the keys elsewhere.
+func (t *residualTask) score(s *residualScratch, r, lo, hi, length int) {
 	scaled(s.queries[:(hi-lo)*t.dim], t.q[(r*t.heads+lo)*t.dim:], scoreScale(t.dim))
 	kernels := t.o.vec
 	if t.dim%vec.Multiple != 0 {
 		kernels = vec.Go
 	}
-	slot, kvHead := t.rows[r].slot, lo*t.pages.heads/t.heads
-	t.pages.locateTile(&s.at[0], slot, kvHead, s.read)
-	for i := 0; i < n; i += vec.Tile {
-		m, this, next := min(n-i, vec.Tile), &s.at[i/vec.Tile%2], &s.at[(i/vec.Tile+1)%2]
-		t.pages.locateTile(next, slot, kvHead, s.read[i+m:])
-		kernels.ScoresAt(s.scores, s.queries, t.pages.all(t.pages.k), this, next, hi-lo, m, t.dim)
+	region, known := t.mask.region(t.rows[r].p), t.known.has(r, lo, hi)
+	slot, kvHead, keys, located := t.rows[r].slot, lo*t.pages.heads/t.heads, t.pages.all(t.pages.k), 0
+	for i := 0; i < len(s.read); i += vec.Tile {
+		some := s.read[i:min(i+vec.Tile, len(s.read))]
+		if known && within(region, some) {
+			for h := range hi - lo {
+				t.known.read(row(s.scores, h, vec.Tile), r, lo+h, some)
+			}
+		} else {
+			this, next := &s.at[i/vec.Tile%2], &s.at[(i/vec.Tile+1)%2]
+			if located < i || i == 0 {
+				t.pages.locateTile(this, slot, kvHead, some)
+			}
+			located = i + len(some)
+			t.pages.locateTile(next, slot, kvHead, s.read[located:])
+			kernels.ScoresAt(s.scores, s.queries, keys, this, next, hi-lo, len(some), t.dim)
+		}
 		for h := range hi - lo {
 			x := row(s.x, h, length)[i:]
-			copy(x[copy(x[:m], row(s.scores, h, vec.Tile)):vec.Tile], unseen[:])
+			copy(x[copy(x[:len(some)], row(s.scores, h, vec.Tile)):vec.Tile], unseen[:])
 		}
 	}
-	for h := range hi - lo {
-		x := row(s.x, h, length)
-		s.softmax.exponentials(t.o.vec, x)
-		t.o.d.sawNaNs(&s.softmax.nans)
-		for i, j := range s.read[:fixed] {
-			x[i] *= s.fixedWeight[j]
+}
+
+// within reports whether all positions are in a region.
+func within(region [2]interval, positions []int32) bool {
+	for _, j := range positions {
+		if !region[1].has(int(j)) && !region[0].has(int(j)) {
+			return false
 		}
 	}
+	return true
 }
 
 // spread estimates the sum and the variance of the exponentials, in two passes.
@@ -337,17 +387,20 @@ func (t *residualTask) value(s *residualScratch, slot, kvHead, j int) {
 
 // write lists the fixed positions of the selected region, and the sample with weight each.
 func (t *residualTask) write(s *residualScratch, i, words int, each float32) {
-	index, weight, n := row(t.index, i, t.limit), row(t.weight, i, t.limit), 0
-	for b := range words {
-		fixed := s.fixed[b] &^ s.always[b]
-		for w := fixed | s.sample[b]; w != 0; w &= w - 1 {
-			bit := bits.TrailingZeros64(w)
-			index[n], weight[n] = int32(b*device.PageLen+bit), each
-			if fixed>>bit&1 == 1 {
-				weight[n] = s.fixedWeight[index[n]]
-			}
-			n++
+	all := s.all[:words]
+	for b := range all {
+		all[b] = s.fixed[b]&^s.always[b] | s.sample[b]
+	}
+	index := row(t.index, i, t.limit)
+	index = index[:t.o.vec.Positions(index, all)]
+	weight := row(t.weight, i, t.limit)[:len(index)]
+	of := [2]float32{each, 1} // of the sample, and of fixed positions without weights
+	for n, j := range index {
+		b := uint32(j) / device.PageLen
+		fixed := s.fixed[b] &^ s.always[b] >> (uint32(j) % device.PageLen) & 1
+		if weight[n] = of[fixed]; s.weighted && fixed == 1 {
+			weight[n] = s.fixedWeight[j]
 		}
 	}
-	t.count[i] = int32(n)
+	t.count[i] = int32(len(index))
 }

@@ -7,7 +7,7 @@ func (o *ops) groupMax(c *device.Score) {
 	t, rows := &o.tasks.groupMax, c.Q.Dim(0)
 	*t = groupMaxTask{
 		o: o, out: f32s(c.Dst), in: f32s(c.Q), heads: c.Q.Dim(1), groups: c.Dst.Dim(1), width: c.Q.Dim(2),
-		pos: o.positions("GroupMax", c.KV, rows, t.pos[:0]), numbers: perWorker(o.pool, t.numbers),
+		pos: o.positions("GroupMax", c.KV, rows, t.pos[:0]),
 	}
 	o.pool.RunChunks(rows*t.groups, 1, t)
 }
@@ -18,12 +18,11 @@ type groupMaxTask struct {
 	out                  []float32 // [rows, groups, width]
 	in                   []float32 // [rows, heads, width]
 	heads, groups, width int
-	pos                  []int      // of each row; below 0 is skipped
-	numbers              [][]uint64 // by worker: a bit for each position, 0 where the score is NaN
+	pos                  []int // of each row; below 0 is skipped
 }
 
 // Do computes items lo to hi-1.
-func (t *groupMaxTask) Do(worker, lo, hi int) {
+func (t *groupMaxTask) Do(_, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		r, g := i/t.groups, i%t.groups
 		if t.pos[r] < 0 {
@@ -33,25 +32,7 @@ func (t *groupMaxTask) Do(worker, lo, hi int) {
 			t.o.d.fail("GroupMax: position %d in scores of %d", t.pos[r], t.width)
 			continue
 		}
-		out := row(t.out, i, t.width)[:t.pos[r]+1]
-		for j := range out {
-			out[j] = negInf
-		}
-		for h := g * t.heads / t.groups; h < (g+1)*t.heads/t.groups; h++ {
-			t.add(grown(&t.numbers[worker], (len(out)+63)/64), out, row(t.in, r*t.heads+h, t.width)[:len(out)])
-		}
-	}
-}
-
-// add sets out to the larger of out and x; NaN counts as -Inf.
-func (t *groupMaxTask) add(numbers []uint64, out, x []float32) {
-	if atLeast(t.o.vec, numbers, x, negInf) == len(x) {
-		t.o.vec.LogTop(out, x, 1, 0)
-		return
-	}
-	for j, v := range x {
-		if v > out[j] {
-			out[j] = v
-		}
+		first, end := g*t.heads/t.groups, (g+1)*t.heads/t.groups
+		t.o.vec.LargestOfRows(row(t.out, i, t.width)[:t.pos[r]+1], t.in[(r*t.heads+first)*t.width:], t.width, end-first)
 	}
 }

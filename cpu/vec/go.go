@@ -35,6 +35,7 @@ var Go = &Kernels{
 	MirrorScores:    mirrorScores,
 	AtLeast:         atLeast,
 	Largest:         largestScore,
+	LargestOfRows:   largestOfRows,
 	Count:           count,
 	Between:         between,
 	Masses:          masses,

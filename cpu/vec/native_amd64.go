@@ -45,6 +45,7 @@ type assembly struct {
 	atLeast         func(bits *uint64, x *float32, bound float32, words int)
 	writeTile       func(dst, x *float32, scale float32, stride, heads int)
 	largest         func(x *float32, n int) float32
+	largestOfRows   func(dst, x *float32, stride, rows, n int)
 	count           func(x *float32, bound float32, n int) int
 	between         func(dst, x *float32, low, high float32, length int) (n, above int) // nil: the definition
 	masses          func(x *float32, top, high float32, n int) (all, above float64)
@@ -89,7 +90,7 @@ var avx512 = assembly{
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
 	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
-	writeTile: writeTileAVX512, largest: largestAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
+	writeTile: writeTileAVX512, largest: largestAVX512, largestOfRows: largestOfRowsAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX512, mirror8Scores2AVX512, mirror8Scores4AVX512},
 		{mirror4Scores1AVX512, mirror4Scores2AVX512, mirror4Scores4AVX512},
@@ -128,7 +129,7 @@ var avx2 = assembly{
 		{gatherFull1x8AVX2, gatherFull2x8AVX2, gatherFull4x8AVX2},
 	},
 	weightedSoftmax: weightedSoftmaxAVX2, atLeast: atLeastAVX2,
-	writeTile: writeTileAVX2, largest: largestAVX2, count: countAVX2, masses: massesAVX2, labels: labelsAVX2,
+	writeTile: writeTileAVX2, largest: largestAVX2, largestOfRows: largestOfRowsAVX2, count: countAVX2, masses: massesAVX2, labels: labelsAVX2,
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX2, mirror8Scores2AVX2, mirror8Scores4AVX2},
 		{mirror4Scores1AVX2, mirror4Scores2AVX2, mirror4Scores4AVX2},
@@ -189,6 +190,7 @@ func (a *assembly) kernels() *Kernels {
 		MirrorScores:    a.MirrorScores,
 		AtLeast:         a.AtLeast,
 		Largest:         a.Largest,
+		LargestOfRows:   a.LargestOfRows,
 		Count:           a.Count,
 		Between:         a.Between,
 		Masses:          a.Masses,
@@ -442,6 +444,13 @@ func (a *assembly) WriteTile(dst []float32, stride int, x []float32, scale float
 }
 
 func (a *assembly) Largest(x []float32) float32 { return a.largest(at(x), len(x)) }
+
+func (a *assembly) LargestOfRows(dst, x []float32, stride, rows int) {
+	if rows > 0 {
+		_ = x[(rows-1)*stride : (rows-1)*stride+len(dst)]
+	}
+	a.largestOfRows(at(dst), at(x), 4*stride, rows, len(dst))
+}
 
 func (a *assembly) Count(x []float32, bound float32) int { return a.count(at(x), bound, len(x)) }
 

@@ -25,6 +25,17 @@ func writeTile(dst []float32, stride int, x []float32, scale float32) {
 	}
 }
 
+func largestOfRows(dst, x []float32, stride, rows int) {
+	for j := range dst {
+		dst[j] = float32(math.Inf(-1))
+		for r := range rows {
+			if v := x[r*stride+j]; v > dst[j] {
+				dst[j] = v
+			}
+		}
+	}
+}
+
 func count(x []float32, bound float32) (n int) {
 	for _, v := range x {
 		if v >= bound {

@@ -31,6 +31,15 @@ func TestSelection(t *testing.T) {
 				if got, want := k.Largest(x), Go.Largest(x); got != want {
 					t.Fatalf("Largest %s: %v, want %v", at, got, want)
 				}
+				for rows := range min(4, n+1) {
+					some := n - rows // rows overlap
+					got, want := filled(some+1, 7), filled(some+1, 7)
+					k.LargestOfRows(got[:some], all, 1, rows)
+					Go.LargestOfRows(want[:some], all, 1, rows)
+					if !slices.Equal(got, want) {
+						t.Fatalf("LargestOfRows %s, %d rows: %v, want %v", at, rows, got, want)
+					}
+				}
 				for i, low := range bounds {
 					if got, want := k.Count(x, low), Go.Count(x, low); got != want {
 						t.Fatalf("Count %s, %v: %d, want %d", at, low, got, want)

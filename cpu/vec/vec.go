@@ -106,6 +106,9 @@ type Kernels struct {
 	AtLeast func(bits []uint64, x []float32, bound float32)
 	// Largest is the largest of x, and at least -MaxFloat32; NaN counts as nothing.
 	Largest func(x []float32) float32
+	// LargestOfRows is the largest of rows that lie stride apart, element by element:
+	// dst[j] = max(-Inf, x[r·stride+j]); NaN counts as -Inf.
+	LargestOfRows func(dst, x []float32, stride, rows int)
 	// Count is how many of x are at least bound.
 	Count func(x []float32, bound float32) int
 	// Between moves what lies between two bounds together: dst[:n] are the x with

@@ -304,6 +304,11 @@ func mirror4Scores1AVX2(dst *float32, q *int32, unit *float32, k *int32, ahead *
 //go:noescape
 func writeTileAVX2(dst *float32, x *float32, scale float32, stride int, heads int)
 
+// largestOfRowsAVX2 is the largest of some rows.
+//
+//go:noescape
+func largestOfRowsAVX2(dst *float32, x *float32, stride int, rows int, n int)
+
 // largestAVX2 is the largest score.
 //
 //go:noescape

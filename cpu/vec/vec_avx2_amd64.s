@@ -4928,6 +4928,68 @@ end178:
 	VZEROUPPER
 	RET
 
+// func largestOfRowsAVX2(dst *float32, x *float32, stride int, rows int, n int)
+// Requires: AVX
+TEXT ·largestOfRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    stride+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	MOVQ    n+32(FP), SI
+	VMOVUPS f32_ff800000AVX2<>+0(SB), Y0
+	MOVQ    SI, DI
+	SHRQ    $0x03, DI
+	TESTQ   DI, DI
+	JZ      end180
+
+loop179:
+	VMOVAPS Y0, Y1
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+	TESTQ   R9, R9
+	JZ      end182
+
+loop181:
+	VMOVUPS (R8), Y2
+	VMAXPS  Y1, Y2, Y1
+	ADDQ    DX, R8
+	DECQ    R9
+	JNZ     loop181
+
+end182:
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	DECQ    DI
+	JNZ     loop179
+
+end180:
+	ANDQ    $0x07, SI
+	JZ      done183
+	LEAQ    masksAVX2<>+32(SB), DI
+	NEGQ    SI
+	VMOVUPS (DI)(SI*4), Y1
+	VMOVAPS Y0, Y0
+	MOVQ    CX, SI
+	TESTQ   BX, BX
+	JZ      end185
+
+loop184:
+	VMASKMOVPS (SI), Y1, Y2
+	VMAXPS     Y0, Y2, Y0
+	ADDQ       DX, SI
+	DECQ       BX
+	JNZ        loop184
+
+end185:
+	VMASKMOVPS Y0, Y1, (AX)
+	ADDQ       $0x00000020, AX
+	ADDQ       $0x00000020, CX
+
+done183:
+	VZEROUPPER
+	RET
+
 // func largestAVX2(x *float32, n int) float32
 // Requires: AVX, SSE
 TEXT ·largestAVX2(SB), NOSPLIT, $0-20
@@ -4938,18 +5000,18 @@ TEXT ·largestAVX2(SB), NOSPLIT, $0-20
 	MOVQ    CX, DX
 	SHRQ    $0x03, DX
 	TESTQ   DX, DX
-	JZ      end180
+	JZ      end187
 
-loop179:
+loop186:
 	VMOVUPS (AX), Y1
 	VMAXPS  Y0, Y1, Y0
 	ADDQ    $0x00000020, AX
 	DECQ    DX
-	JNZ     loop179
+	JNZ     loop186
 
-end180:
+end187:
 	ANDQ       $0x07, CX
-	JZ         done181
+	JZ         done188
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y1
@@ -4958,7 +5020,7 @@ end180:
 	VBLENDVPS  Y1, Y2, Y0, Y0
 	ADDQ       $0x00000020, AX
 
-done181:
+done188:
 	VMOVAPS      Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -4990,18 +5052,18 @@ TEXT ·countAVX2(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x03, DX
 	TESTQ        DX, DX
-	JZ           end183
+	JZ           end190
 
-loop182:
+loop189:
 	VCMPPS $0x02, (AX), Y0, Y2
 	VPSUBD Y2, Y1, Y1
 	ADDQ   $0x00000020, AX
 	DECQ   DX
-	JNZ    loop182
+	JNZ    loop189
 
-end183:
+end190:
 	ANDQ       $0x07, CX
-	JZ         done184
+	JZ         done191
 	LEAQ       masksAVX2<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y2
@@ -5011,7 +5073,7 @@ end183:
 	VPSUBD     Y3, Y1, Y1
 	ADDQ       $0x00000020, AX
 
-done184:
+done191:
 	VMOVAPS      Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VPADDD       X1, X0, X1
@@ -5046,9 +5108,9 @@ TEXT ·massesAVX2(SB), NOSPLIT, $0-40
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	TESTQ        CX, CX
-	JZ           end186
+	JZ           end193
 
-loop185:
+loop192:
 	VCVTPS2PD    (AX), Y4
 	VSUBPD       Y0, Y4, Y5
 	VCMPPD       $0x0d, f64_c085e00000000000AVX2<>+0(SB), Y5, Y6
@@ -5081,9 +5143,9 @@ loop185:
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x00000010, AX
 	DECQ         CX
-	JNZ          loop185
+	JNZ          loop192
 
-end186:
+end193:
 	VMOVAPD      Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X1
@@ -5204,9 +5266,9 @@ TEXT ·labelsAVX2(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000002, DI
 	TESTQ DI, DI
-	JZ    end188
+	JZ    end195
 
-loop187:
+loop194:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -5215,9 +5277,9 @@ loop187:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end190
+	JZ     end197
 
-loop189:
+loop196:
 	VBROADCASTSS (R8), Y4
 	PREFETCHT1   (R9)(BX*1)
 	VCVTPH2PS    (R9), Y5
@@ -5231,9 +5293,9 @@ loop189:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop189
+	JNZ          loop196
 
-end190:
+end197:
 	VMOVUPS Y0, (AX)
 	VMOVUPS Y1, 32(AX)
 	VMOVUPS Y2, 64(AX)
@@ -5241,8 +5303,8 @@ end190:
 	ADDQ    $0x00000080, AX
 	ADDQ    $0x00000040, DX
 	DECQ    DI
-	JNZ     loop187
+	JNZ     loop194
 
-end188:
+end195:
 	VZEROUPPER
 	RET

@@ -324,6 +324,11 @@ func mirror4Scores1AVX512(dst *float32, q *int32, unit *float32, k *int32, ahead
 //go:noescape
 func writeTileAVX512(dst *float32, x *float32, scale float32, stride int, heads int)
 
+// largestOfRowsAVX512 is the largest of some rows.
+//
+//go:noescape
+func largestOfRowsAVX512(dst *float32, x *float32, stride int, rows int, n int)
+
 // largestAVX512 is the largest score.
 //
 //go:noescape

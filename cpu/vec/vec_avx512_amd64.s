@@ -6276,6 +6276,68 @@ end190:
 	VZEROUPPER
 	RET
 
+// func largestOfRowsAVX512(dst *float32, x *float32, stride int, rows int, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·largestOfRowsAVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         stride+16(FP), DX
+	MOVQ         rows+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS f32_ff800000AVX512<>+0(SB), Z0
+	MOVQ         SI, DI
+	SHRQ         $0x04, DI
+	TESTQ        DI, DI
+	JZ           end192
+
+loop191:
+	VMOVAPS Z0, Z1
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+	TESTQ   R9, R9
+	JZ      end194
+
+loop193:
+	VMOVUPS (R8), Z2
+	VMAXPS  Z1, Z2, Z1
+	ADDQ    DX, R8
+	DECQ    R9
+	JNZ     loop193
+
+end194:
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	DECQ    DI
+	JNZ     loop191
+
+end192:
+	ANDQ    $0x0f, SI
+	JZ      done195
+	MOVQ    $0x000000000000ffff, DI
+	BZHIQ   SI, DI, DI
+	KMOVW   DI, K1
+	VMOVAPS Z0, Z0
+	MOVQ    CX, SI
+	TESTQ   BX, BX
+	JZ      end197
+
+loop196:
+	VMOVUPS.Z (SI), K1, Z1
+	VMAXPS    Z0, Z1, Z0
+	ADDQ      DX, SI
+	DECQ      BX
+	JNZ       loop196
+
+end197:
+	VMOVUPS Z0, K1, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+
+done195:
+	VZEROUPPER
+	RET
+
 // func largestAVX512(x *float32, n int) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·largestAVX512(SB), NOSPLIT, $0-20
@@ -6286,18 +6348,18 @@ TEXT ·largestAVX512(SB), NOSPLIT, $0-20
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end192
+	JZ           end199
 
-loop191:
+loop198:
 	VMOVUPS (AX), Z1
 	VMAXPS  Z0, Z1, Z0
 	ADDQ    $0x00000040, AX
 	DECQ    DX
-	JNZ     loop191
+	JNZ     loop198
 
-end192:
+end199:
 	ANDQ      $0x0f, CX
-	JZ        done193
+	JZ        done200
 	MOVQ      $0x000000000000ffff, DX
 	BZHIQ     CX, DX, DX
 	KMOVW     DX, K1
@@ -6305,7 +6367,7 @@ end192:
 	VMAXPS    Z0, Z1, K1, Z0
 	ADDQ      $0x00000040, AX
 
-done193:
+done200:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VMAXPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -6339,18 +6401,18 @@ TEXT ·countAVX512(SB), NOSPLIT, $0-32
 	MOVQ         CX, DX
 	SHRQ         $0x04, DX
 	TESTQ        DX, DX
-	JZ           end195
+	JZ           end202
 
-loop194:
+loop201:
 	VCMPPS $0x02, (AX), Z0, K1
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 	DECQ   DX
-	JNZ    loop194
+	JNZ    loop201
 
-end195:
+end202:
 	ANDQ   $0x0f, CX
-	JZ     done196
+	JZ     done203
 	MOVQ   $0x000000000000ffff, DX
 	BZHIQ  CX, DX, DX
 	KMOVW  DX, K1
@@ -6358,7 +6420,7 @@ end195:
 	VPADDD Z2, Z1, K1, Z1
 	ADDQ   $0x00000040, AX
 
-done196:
+done203:
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VPADDD        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6396,9 +6458,9 @@ TEXT ·betweenAVX512(SB), NOSPLIT, $0-48
 	MOVQ         BX, SI
 	SHRQ         $0x04, SI
 	TESTQ        SI, SI
-	JZ           end198
+	JZ           end205
 
-loop197:
+loop204:
 	VMOVUPS       (CX), Z4
 	VCMPPS        $0x02, Z4, Z0, K2
 	VCMPPS        $0x01, Z4, Z1, K2, K1
@@ -6411,11 +6473,11 @@ loop197:
 	LEAQ          (AX)(DI*4), AX
 	ADDQ          $0x00000040, CX
 	DECQ          SI
-	JNZ           loop197
+	JNZ           loop204
 
-end198:
+end205:
 	ANDQ          $0x0f, BX
-	JZ            done199
+	JZ            done206
 	MOVQ          $0x000000000000ffff, SI
 	BZHIQ         BX, SI, SI
 	KMOVW         SI, K1
@@ -6431,7 +6493,7 @@ end198:
 	LEAQ          (AX)(BX*4), AX
 	ADDQ          $0x00000040, CX
 
-done199:
+done206:
 	SUBQ          DX, AX
 	SHRQ          $0x02, AX
 	MOVQ          AX, n+32(FP)
@@ -6477,9 +6539,9 @@ TEXT ·massesAVX512(SB), NOSPLIT, $0-40
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
 	TESTQ        CX, CX
-	JZ           end201
+	JZ           end208
 
-loop200:
+loop207:
 	VCVTPS2PD    (AX), Z21
 	VSUBPD       Z0, Z21, Z22
 	VCMPPD       $0x0d, Z8, Z22, K1
@@ -6508,9 +6570,9 @@ loop200:
 	VADDPD       Z23, Z3, K2, Z3
 	ADDQ         $0x00000020, AX
 	DECQ         CX
-	JNZ          loop200
+	JNZ          loop207
 
-end201:
+end208:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPD        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -6633,9 +6695,9 @@ TEXT ·labelsAVX512(SB), NOSPLIT, $0-40
 	SUBQ  DX, BX
 	MOVQ  $0x00000001, DI
 	TESTQ DI, DI
-	JZ    end203
+	JZ    end210
 
-loop202:
+loop209:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -6644,9 +6706,9 @@ loop202:
 	MOVQ   DX, R9
 	MOVQ   SI, R10
 	TESTQ  R10, R10
-	JZ     end205
+	JZ     end212
 
-loop204:
+loop211:
 	VBROADCASTSS (R8), Z4
 	PREFETCHT1   (R9)(BX*1)
 	PREFETCHT1   64(R9)(BX*1)
@@ -6661,9 +6723,9 @@ loop204:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, R9
 	DECQ         R10
-	JNZ          loop204
+	JNZ          loop211
 
-end205:
+end212:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -6671,9 +6733,9 @@ end205:
 	ADDQ    $0x00000100, AX
 	ADDQ    $0x00000080, DX
 	DECQ    DI
-	JNZ     loop202
+	JNZ     loop209
 
-end203:
+end210:
 	VZEROUPPER
 	RET
 
@@ -6691,9 +6753,9 @@ TEXT ·signsAVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD    u32_00000080AVX512<>+0(SB), Z5
 	MOVQ            $0x00000004, CX
 	TESTQ           CX, CX
-	JZ              end207
+	JZ              end214
 
-loop206:
+loop213:
 	VPXORD      (DX), Z0, Z6
 	VPSRLD      $0x04, Z6, Z7
 	VPANDD      Z4, Z6, Z6
@@ -6743,9 +6805,9 @@ loop206:
 	ADDQ        $0x00000100, DX
 	ADDQ        $0x40, AX
 	DECQ        CX
-	JNZ         loop206
+	JNZ         loop213
 
-end207:
+end214:
 	VZEROUPPER
 	RET
 

@@ -14,6 +14,7 @@ import (
 // below every bound.
 func (m machine) selection() {
 	m.writeTile()
+	m.largestOfRows()
 	m.largest()
 	m.count()
 	m.between()
@@ -40,6 +41,32 @@ func (m machine) writeTile() {
 		}
 		ADDQ(U32(256), x)
 		ADDQ(stride, dst)
+	})
+	end()
+}
+
+// largestOfRows is the largest of some rows, element by element; what is NaN counts as -Inf.
+//
+//	dst[j] = max(-Inf, x[0][j], x[1][j], ...)
+//
+// Shapes: dst f32 [n], x rows of n, stride bytes apart, at least one.
+func (m machine) largestOfRows() {
+	m.function("largestOfRows", "func(dst, x *float32, stride, rows, n int)", "is the largest of some rows.")
+	dst, x, stride, rows, n := m.arg("dst"), m.arg("x"), m.arg("stride"), m.arg("rows"), m.arg("n")
+	nothing := m.load(m.constant(float32(math.Inf(-1))))
+	m.eachLane(n, func(keep Op) {
+		top, from, left := m.reg(), GP64(), GP64()
+		VMOVAPS(nothing, top)
+		MOVQ(x, from)
+		MOVQ(rows, left)
+		loop(left, func() {
+			v := m.reg()
+			m.fetch(Mem{Base: from}, keep, v)
+			VMAXPS(top, v, top)
+			ADDQ(stride, from)
+		})
+		m.store(top, keep, Mem{Base: dst})
+		m.next(dst, x)
 	})
 	end()
 }
