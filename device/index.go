@@ -115,14 +115,14 @@ const HashRun = 1 << 15
 const MaxBuckets = 1 << 12
 
 // Bucketed reports whether there are hash tables.
-func (h Hash) Bucketed() bool { return !h.Buckets.Absent() }
+func (h *Hash) Bucketed() bool { return !h.Buckets.Absent() }
 
 // Bits is the number of planes of a table.
-func (h Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
+func (h *Hash) Bits() int { return h.Planes.Dim(0) / h.Tables }
 
 // Chance is the probability that vectors with a cosine collide in at least MinCollisions tables
 // of random planes.
-func (h Hash) Chance(cosine float64) float64 {
+func (h *Hash) Chance(cosine float64) float64 {
 	angle := math.Acos(max(-1, min(1, cosine)))
 	one := power(1-angle/math.Pi, h.Bits())
 	if h.MinCollisions == 1 {
@@ -148,7 +148,7 @@ func power(x float64, n int) float64 {
 const minChance = 1e-4
 
 // Weight is the importance weight of a position that collided.
-func (h Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + minChance)) }
+func (h *Hash) Weight(cosine float64) float32 { return float32(1 / (h.Chance(cosine) + minChance)) }
 
 // access adds codes and hash tables as read.
 func (h *Hash) access(a *Access) {

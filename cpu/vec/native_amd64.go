@@ -50,7 +50,7 @@ type assembly struct {
 	between         func(dst, x *float32, low, high float32, length int) (n, above int) // nil: the definition
 	masses          func(x *float32, top, high float32, n int) (all, above float64)
 	labels          func(dst, q *float32, k, ahead *uint16, n int)
-	signs           func(dst *float32, q, k *int32)                                           // nil: the definition
+	signs           [5]func(dst *float32, q, k *int32)                                        // by words; nil: the definition
 	positions       func(dst *int32, set *uint64, words int) int                              // nil: the definition
 	places          func(at *int, positions *int32, starts *int, lo, span, head, dim int) int // nil: the definition
 }
@@ -90,7 +90,7 @@ var avx512 = assembly{
 		{gatherFull1x16AVX512, gatherFull2x16AVX512, gatherFull4x16AVX512},
 	},
 	weightedSoftmax: weightedSoftmaxAVX512, atLeast: atLeastAVX512, positions: positionsAVX512, places: placesAVX512,
-	writeTile: writeTileAVX512, largest: largestAVX512, largestOfRows: largestOfRowsAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: signsAVX512,
+	writeTile: writeTileAVX512, largest: largestAVX512, largestOfRows: largestOfRowsAVX512, count: countAVX512, between: betweenAVX512, masses: massesAVX512, labels: labelsAVX512, signs: [5]func(dst *float32, q, k *int32){1: signs1AVX512, 4: signs4AVX512},
 	mirror: [2][3]mirrorScore{
 		{mirror8Scores1AVX512, mirror8Scores2AVX512, mirror8Scores4AVX512},
 		{mirror4Scores1AVX512, mirror4Scores2AVX512, mirror4Scores4AVX512},
@@ -478,12 +478,12 @@ func (a *assembly) Labels(dst, q []float32, k, ahead []uint16) {
 }
 
 func (a *assembly) Signs(dst []float32, q, k []int32) {
-	if a.signs == nil || len(q) != 4 {
+	if len(q) >= len(a.signs) || a.signs[len(q)] == nil {
 		signs(dst, q, k)
 		return
 	}
 	_, _ = dst[Tile-1], k[Tile*len(q)-1]
-	a.signs(at(dst), at(q), at(k))
+	a.signs[len(q)](at(dst), at(q), at(k))
 }
 
 func (a *assembly) Positions(dst []int32, set []uint64) int {

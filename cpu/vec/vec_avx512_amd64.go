@@ -354,7 +354,12 @@ func massesAVX512(x *float32, top float32, high float32, n int) (all float64, ab
 //go:noescape
 func labelsAVX512(dst *float32, q *float32, k *uint16, ahead *uint16, n int)
 
-// signsAVX512 compares 128 sign bits with those of a page.
+// signs1AVX512 compares 32 sign bits with those of a page.
 //
 //go:noescape
-func signsAVX512(dst *float32, q *int32, k *int32)
+func signs1AVX512(dst *float32, q *int32, k *int32)
+
+// signs4AVX512 compares 128 sign bits with those of a page.
+//
+//go:noescape
+func signs4AVX512(dst *float32, q *int32, k *int32)

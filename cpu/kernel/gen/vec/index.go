@@ -54,26 +54,69 @@ func (m machine) labels() {
 	end()
 }
 
-// signs is how the 128 sign bits of a head agree with those of the 64 keys of a page, with AVX-512
-// alone.
+// signs is how the sign bits of a head agree with those of the 64 keys of a page, with AVX-512
+// alone, for keys of one word of 32 bits, and of four.
 //
-//	dst[j] = 128 - 2·|q xor k[j]|
+//	dst[j] = 32·words - 2·|q xor k[j]|
 //
-// Shapes: dst f32 [64], q u32 [4], k u32 [64][4].
+// Shapes: dst f32 [64], q u32 [words], k u32 [64][words].
 //
-// A register has the bits of four keys, whose bytes are counted by half bytes and a table
-// (VPSHUFB), and added up by VPSADBW: two sums of eight bytes for each key. Four registers make
-// one of sixteen sums: keys r·4+i become words i·4+r, and a permutation puts them in order.
+// The bits of a byte are counted by its halves and a table (VPSHUFB). Bytes are added up by products
+// with one for keys of a word. For keys of four a register has four of them, whose bytes are added by
+// VPSADBW, two sums for each key. Four registers make one of sixteen sums: keys r·4+i become words
+// i·4+r, and a permutation puts them in order.
 func (m machine) signs() {
 	if !m.wide {
 		return
 	}
-	m.function("signs", "func(dst *float32, q, k *int32)", "compares 128 sign bits with those of a page.")
-	dst, q, k := m.arg("dst"), m.arg("q"), m.arg("k")
 	table := GLOBL("bitsOfHalves"+m.suffix, attr.RODATA|attr.NOPTR)
 	for i, b := range []byte{0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4} {
 		DATA(i, U8(b))
 	}
+	m.signsOfOne(table)
+	m.signsOfFour(table)
+}
+
+// signBytes is how many bits of each byte differ between a query and the keys at k.
+func (m machine) signBytes(query, counts VecVirtual, low Op, k Mem) VecVirtual {
+	x, y := m.reg(), m.reg()
+	VPXORD(k, query, x)
+	VPSRLD(U8(4), x, y)
+	VPANDD(low, x, x)
+	VPANDD(low, y, y)
+	VPSHUFB(x, counts, x)
+	VPSHUFB(y, counts, y)
+	VPADDB(y, x, x)
+	return x
+}
+
+// signWrite writes width less twice the sums.
+func (m machine) signWrite(sums VecVirtual, width Op, dst Mem) {
+	VPADDD(sums, sums, sums)
+	VPSUBD(sums, width, sums)
+	VCVTDQ2PS(sums, sums)
+	VMOVUPS(sums, dst)
+}
+
+func (m machine) signsOfOne(table Mem) {
+	m.function("signs1", "func(dst *float32, q, k *int32)", "compares 32 sign bits with those of a page.")
+	dst, q, k := m.arg("dst"), m.arg("q"), m.arg("k")
+	query, counts := m.reg(), m.reg()
+	VPBROADCASTD(Mem{Base: q}, query)
+	VBROADCASTI32X4(table, counts)
+	low, width, bytes, pairs := m.words(0x0f0f0f0f), m.words(32), m.words(0x01010101), m.words(0x00010001)
+	for i := range 4 {
+		x := m.signBytes(query, counts, low, Mem{Base: k, Disp: 64 * i})
+		VPMADDUBSW(bytes, x, x)
+		VPMADDWD(pairs, x, x)
+		m.signWrite(x, width, Mem{Base: dst, Disp: 64 * i})
+	}
+	end()
+}
+
+func (m machine) signsOfFour(table Mem) {
+	m.function("signs4", "func(dst *float32, q, k *int32)", "compares 128 sign bits with those of a page.")
+	dst, q, k := m.arg("dst"), m.arg("q"), m.arg("k")
 	order := GLOBL("keysInOrder"+m.suffix, attr.RODATA|attr.NOPTR)
 	for i := range 16 {
 		DATA(4*i, U32(uint32(i%4*4+i/4)))
@@ -88,16 +131,8 @@ func (m machine) signs() {
 	loop(n, func() {
 		var sums [4]VecVirtual
 		for r := range sums {
-			x, y := m.reg(), m.reg()
-			VPXORD(Mem{Base: k, Disp: 64 * r}, query, x)
-			VPSRLD(U8(4), x, y)
-			VPANDD(low, x, x)
-			VPANDD(low, y, y)
-			VPSHUFB(x, counts, x)
-			VPSHUFB(y, counts, y)
-			VPADDB(y, x, x)
-			VPSADBW(zero, x, x)
-			sums[r] = x
+			sums[r] = m.signBytes(query, counts, low, Mem{Base: k, Disp: 64 * r})
+			VPSADBW(zero, sums[r], sums[r])
 		}
 		for _, r := range []int{0, 2} { // words r, r+1 of each key's two sums
 			t := m.reg()
@@ -109,10 +144,7 @@ func (m machine) signs() {
 		all := m.reg()
 		VPUNPCKLQDQ(sums[2], sums[0], all)
 		VPERMD(all, inOrder, all)
-		VPADDD(all, all, all)
-		VPSUBD(all, width.(Op), all)
-		VCVTDQ2PS(all, all)
-		VMOVUPS(all, Mem{Base: dst})
+		m.signWrite(all, width, Mem{Base: dst})
 		ADDQ(U32(256), k)
 		ADDQ(U8(64), dst)
 	})
