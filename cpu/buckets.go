@@ -171,18 +171,8 @@ func (b *buckets) collect(once, twice []uint64, slot, head int, wanted []uint16,
 		base := run * device.HashRun / 64
 		m := collisionBits{once[base:], twice[base:]}
 		if run*device.HashRun < sorted {
-			for t, bucket := range wanted {
-				ends, lo := b.endsOf(head, run, t), uint16(0)
-				if bucket > 0 {
-					lo = ends[bucket-1]
-				}
-				some := b.membersOf(head, run, t)[lo:ends[bucket]]
-				if limit -= len(some); limit < 0 {
-					return false
-				}
-				for _, j := range some {
-					m.add(int(j))
-				}
+			if limit -= b.collectSorted(&m, head, run, wanted, limit); limit < 0 {
+				return false
 			}
 		}
 		if (run+1)*device.HashRun > sorted && !b.followChains(&m, head, run, wanted, &limit) {
@@ -190,6 +180,35 @@ func (b *buckets) collect(once, twice []uint64, slot, head int, wanted []uint16,
 		}
 	}
 	return true
+}
+
+// collectSorted is collect for the sorted members of a run; it returns how many there are. Buckets
+// are looked up some at a time, and then read, because each is a cache miss.
+func (b *buckets) collectSorted(m *collisionBits, head, run int, wanted []uint16, limit int) (n int) {
+	for t := 0; t < b.tables && n <= limit; t += parallelChains {
+		var members [parallelChains][]uint16
+		first := uint16(0) // of all: their lines are loaded meanwhile
+		some := members[:min(parallelChains, b.tables-t)]
+		for i := range some {
+			ends, bucket, lo := b.endsOf(head, run, t+i), wanted[t+i], uint16(0)
+			if bucket > 0 {
+				lo = ends[bucket-1]
+			}
+			if some[i] = b.membersOf(head, run, t+i)[lo:ends[bucket]]; len(some[i]) > 0 {
+				first |= some[i][0]
+			}
+			n += len(some[i])
+		}
+		if n > limit || first > device.HashRun {
+			return n
+		}
+		for _, bucket := range some {
+			for _, j := range bucket {
+				m.add(int(j))
+			}
+		}
+	}
+	return n
 }
 
 // followChains is collect for the chains of a run.
