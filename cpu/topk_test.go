@@ -156,6 +156,22 @@ func TestTopPIsTheFrontOfASort(t *testing.T) {
 	}
 }
 
+// TestTopPSortsNothing: the definition, which sorts the row, is only asked where rounding may
+// decide, or where there is nothing to halve.
+func TestTopPSortsNothing(t *testing.T) {
+	rows := selections(rand.New(rand.NewPCG(3, 4)), 20000)
+	for _, kernels := range vec.All() {
+		var s selector
+		for _, name := range []string{"normal", "peaked", "hidden", "ties", "few"} {
+			for _, mass := range []float64{1e-3, .1, .37, .5, .9, .95} {
+				if _, _, ok := s.crossing(kernels, rows[name], mass); !ok {
+					t.Errorf("%s, mass %v, %s: the row is sorted", name, mass, kernels.ISA)
+				}
+			}
+		}
+	}
+}
+
 // TestTopKIsTheFrontOfASort compares top-k, and its order, with a full sort, on rows that are
 // ranked as a whole and on longer ones whose bounds are guessed.
 func TestTopKIsTheFrontOfASort(t *testing.T) {
