@@ -20,7 +20,8 @@
 //	sample_*.go           lists and queries by addressed random numbers; tokens
 //	walk.go               products of rows with the matrix of block pairs
 //
-// Several rules share topk.go (top-k and top-p of a row), softmax.go, key_tiles.go (q·k by
+// Several rules share topk.go and topp.go (top-k and top-p of a row), scored.go (exact scores that
+// attention reads instead of keys), softmax.go, key_tiles.go (q·k by
 // tiles), lsh.go and buckets.go (codes of locality-sensitive hashing and their hash tables),
 // sign_net.go, pooled.go and out_list.go.
 //

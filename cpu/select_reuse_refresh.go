@@ -234,15 +234,15 @@ func (t *refreshTask) groupScores(s *refreshScratch, slot, group int, visible, r
 	if t.groups == t.heads {
 		return t.headScores(slot, lo)[:n]
 	}
-	if x := t.sums(s, slot, lo, hi, visible, region); t.o.vec.Count(x, leastSum) >= min(t.K.Of(n), t.maxSelected) {
+	if x := t.sums(s, slot, lo, hi, visible, region); t.o.vec.Count(x, minSum) >= min(t.K.Of(n), t.maxSelected) {
 		return x
 	}
 	return t.logSums(s, slot, lo, hi, visible, region)
 }
 
-// leastSum is the smallest sum of softmax by which positions are ranked; where terms of it are lost
+// minSum is the smallest sum of softmax by which positions are ranked; where terms of it are lost
 // to underflow, they are below its last digit.
-const leastSum = 1e-30
+const minSum = 1e-30
 
 // sums is the sums of the softmax of heads lo to hi-1 in the selected region, 0 elsewhere. Scores
 // outside of what is visible, and NaN, become -Inf.
