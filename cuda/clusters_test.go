@@ -75,6 +75,19 @@ func clusteredSelection(t *testing.T, card Card) map[string][]byte {
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{Recent: 1, Selected: device.Tokens, List: stay}})
 	keep("mass", sum)
 
+	for _, groups := range []int{heads, kvHeads} {
+		m := device.SelectionCache{Query: b.f(1, heads*8, dim), Entry: b.i(1, groups*8, 3), Index: b.i(1, groups*8, n/10), Since: b.i(1, 1),
+			Found: b.i(1, groups), Counters: b.i(1, groups, 4), Block: 8, MinCosine: .9, K: device.Amount{Share: .1}}
+		call := device.ReuseSelection{List: b.list(1, groups, n), Cache: m, Scores: b.f(1, heads, n), Compared: one, Q: one, KV: kv, Plan: plan,
+			Neighbors: device.Neighbors{Best: device.Amount{Share: 1. / 3}, Each: 1, KeepSlid: true}}
+		call.List.Weight = device.Tensor{}
+		for _, length := range []uint32{n - 1, n} { // selected, then reused
+			d.Write(kv.Len, binary.LittleEndian.AppendUint32(nil, length))
+			device.Do(o, call)
+			keep("selection cache", call.List.Index, call.List.Count, m.Found, m.Entry, m.Index)
+		}
+	}
+
 	pages := kv.K.Dim(0)
 	for _, bits := range []int{3, 2} { // codes go through a pipeline where a table has an even number of bits
 		h := device.Hash{Planes: b.f(24*bits, dim), Codes: b.i(1, kvHeads*pages, 48*bits), Norm: b.f(1, kvHeads, n), Center: b.f(1, kvHeads, dim),

@@ -27,6 +27,9 @@ const maxMirrorPool = 8
 // mirrorHeads is the query heads that the kernel mirror_scores takes at a time.
 const mirrorHeads = 4
 
+// mirrorScratch is the bytes of shared memory for their queries.
+func mirrorScratch(dim int) int { return 4 * mirrorHeads * (dim + dim/4 + 1) }
+
 // mirrorScores scores low-bit keys.
 func (o *ops) mirrorScores(c *device.Score) {
 	if o.mirrorDecode(c) {
@@ -34,7 +37,7 @@ func (o *ops) mirrorScores(c *device.Score) {
 	}
 	rows, kvHeads, dim := c.Q.Dim(0), c.KV.K.Dim(1), c.Q.Dim(2)
 	parts := max(1, min(8*o.d.drv.multiprocessors()/max(rows*kvHeads, 1), ceil(c.KV.Pages.Dim(1), 256/device.PageLen)))
-	o.mirrorLaunch("mirror_scores", c).runShared(blocks{parts, kvHeads, rows}, 256, 4*mirrorHeads*(dim+dim/4+1))
+	o.mirrorLaunch("mirror_scores", c).runShared(blocks{parts, kvHeads, rows}, 256, mirrorScratch(dim))
 }
 
 // mirrorDecode is mirrorScores on tensor cores, if its kernels take the call. Dst may be pooled.
@@ -50,9 +53,16 @@ func (o *ops) mirrorDecode(c *device.Score) bool {
 
 // mirrorLaunch starts a launch of one of the kernels of MirrorScores.
 func (o *ops) mirrorLaunch(name string, c *device.Score) *launch {
-	dim, words := c.Q.Dim(2), c.Keys.Dim(2)
-	block := device.MirrorBlock(dim)
-	return o.launch(name).tensor(c.Dst).tensor(c.Q).tensor(c.Keys).int(c.Q.Dim(1), c.Dst.Dim(2), words-1, device.MirrorBits(dim, words), block).
-		bool(c.Region == device.SelectedRegion).bool(pooled(c)).float(float64(float32(1/(float64(block)*math.Sqrt(float64(dim)))))).
+	return o.launch(name).tensor(c.Dst).tensor(c.Q).mirror(c.Keys, c.Q.Dim(2)).int(c.Q.Dim(1), c.Dst.Dim(2)).
+		bool(c.Region == device.SelectedRegion).bool(pooled(c)).
 		pages(c.KV, device.RowsPerSlot("MirrorScores", c.Q.Dim(0), c.KV)).plan(c.Plan)
+}
+
+// mirror appends the MirrorKeys of keys, which may be absent.
+func (c *launch) mirror(keys device.Tensor, dim int) *launch {
+	if keys.Absent() {
+		return c.word(0).int(0, 0, 0).float(0)
+	}
+	words, block := keys.Dim(2), device.MirrorBlock(dim)
+	return c.tensor(keys).int(words-1, device.MirrorBits(dim, words), block).float(float64(float32(1 / (float64(block) * math.Sqrt(float64(dim))))))
 }

@@ -58,12 +58,20 @@ func listPart(n, cluster int) int { return ceil(ceil(n, cluster), 32) * 32 }
 // selectLists queues a kernel of cluster_select.cuh for rows x heads lists of up to n elements, with
 // so many bitmaps. Its argument part is the result of listPart. more is bytes of shared memory behind.
 func (c *launch) selectLists(rows, heads, n, cluster, bitmaps, more int) {
+	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, listThreads(n, cluster), selectShared(n, cluster, bitmaps, more))
+}
+
+// listThreads is the threads of a block, and selectShared its bytes of shared memory.
+func listThreads(n, cluster int) int {
 	threads := 64
 	for threads < selectThreads && 8*threads*cluster < n {
 		threads *= 2
 	}
-	c.pdlEarly().inClusters(cluster).runShared(blocks{rows, heads, cluster}, threads,
-		selectScratch+bitmaps*listPart(n, cluster)/8+threads/32*selectList+more)
+	return threads
+}
+
+func selectShared(n, cluster, bitmaps, more int) int {
+	return selectScratch + bitmaps*listPart(n, cluster)/8 + listThreads(n, cluster)/32*selectList + more
 }
 
 // topPositions selects the top-k positions of each row and head, or by top-p where mass is

@@ -27,8 +27,17 @@ func (c *launch) selectionCache(m *device.SelectionCache, heads int) *launch {
 		int(m.K.Count).float(m.K.Share)
 }
 
-// reuseKernels score keys on tensor cores, by head dimension.
-var reuseKernels = map[int]string{64: "reuse_selection_64", 128: "reuse_selection_128"}
+// These kernels score on tensor cores: keys, by head dimension, and low-bit keys, by bits too.
+var (
+	reuseKernels       = map[int]string{64: "reuse_selection_64", 128: "reuse_selection_128"}
+	reuseMirrorKernels = map[[2]int]string{
+		{4, 64}: "reuse_selection_q4_64", {4, 128}: "reuse_selection_q4_128",
+		{8, 64}: "reuse_selection_q8_64", {8, 128}: "reuse_selection_q8_128",
+	}
+)
+
+// nestedScratch is the bytes of NestedScratch.
+const nestedScratch = 4688
 
 // reuseSelection lists what each head group reads in the selected region: an earlier
 // selection, or a new one.
@@ -39,32 +48,45 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 	if !o.fits("ReuseSelection", 12*slots*heads*parts) {
 		return
 	}
-	entries := 4*heads/kvHeads*dim + 4*groups/kvHeads*(1+3*r.Cache.Block)
-	name, shared := "reuse_selection", 8*pages+entries
-	if !r.Keys.Absent() { // for every head, also of groups that reuse
-		o.mirrorScores(&device.Score{Rule: device.MirrorScores, Dst: r.Scores, Q: r.Q, Keys: r.Keys, KV: r.KV, Plan: r.Plan})
-	} else if fast, ok := o.keysKernel(reuseKernels, r.Q, r.KV); ok {
-		// A pipeline of keys beside the entries of a head group may be more than a GPU has.
-		if room := max(keysShared(dim), 8*pages) + entries; room <= o.room(fast) {
-			name, shared = fast, room
-		}
-	}
+	name, shared := o.reuseKernel(r, 4*heads/kvHeads*dim+4*groups/kvHeads*(1+3*r.Cache.Block))
 	if limit := o.room(name); shared > limit {
 		o.d.keep(fmt.Errorf("ReuseSelection: needs %d bytes of shared memory, there are %d", shared, limit))
 		return
 	}
 	cluster := o.selectCluster(slots*groups, width)
+	more, bitmaps := 8*heads/groups, 2
+	both := nestedScratch + listThreads(width, cluster)/32*selectList // a second list for each warp
+	nested := selectShared(width, cluster, bitmaps, more+both) <= o.room("reuse_rank")
+	if nested {
+		more += both
+	}
 	part := listPart(width, cluster)
-	o.reuse(name, r, parts, part).runShared(blocks{parts, kvHeads, slots}, 256, shared)
-	o.reuse("reuse_rank", r, parts, part).selectLists(groups, slots, width, cluster, 2, 8*heads/groups)
+	o.reuse(name, r, parts, part, nested).runShared(blocks{parts, kvHeads, slots}, 256, shared)
+	o.reuse("reuse_rank", r, parts, part, nested).selectLists(groups, slots, width, cluster, bitmaps, more)
+}
+
+// reuseKernel is the kernel that finds entries and scores, and the bytes of shared memory that it
+// needs with those of the entries.
+func (o *ops) reuseKernel(r *device.ReuseSelection, entries int) (name string, shared int) {
+	dim := r.Q.Dim(2)
+	if !r.Keys.Absent() {
+		if name, ok := reuseMirrorKernels[[2]int{device.MirrorBits(dim, r.Keys.Dim(2)), dim}]; ok && o.aligned(r.Keys) {
+			return name, entries
+		}
+		return "reuse_selection", entries + mirrorScratch(dim)
+	}
+	if name, ok := o.keysKernel(reuseKernels, r.Q, r.KV); ok && keysShared(dim)+entries <= o.room(name) {
+		return name, keysShared(dim) + entries // beside the entries, a pipeline of keys may be more than a GPU has
+	}
+	return "reuse_selection", entries
 }
 
 // reuse starts a launch with a ReuseArgs.
-func (o *ops) reuse(name string, r *device.ReuseSelection, parts, part int) *launch {
+func (o *ops) reuse(name string, r *device.ReuseSelection, parts, part int, nested bool) *launch {
 	l, w := &r.List, &r.Neighbors
 	return o.launch(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).selectionCache(&r.Cache, r.Q.Dim(1)).
 		tensor(r.Scores).tensor(r.Compared).tensor(r.Q).work(0).int(r.Scores.Dim(2), parts).
-		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).bool(!r.Keys.Absent()).int(part).
+		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).mirror(r.Keys, r.Q.Dim(2)).int(part).bool(nested).
 		pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 
@@ -108,7 +130,7 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 		return false
 	}
 	early := o.pastComplete() && o.d.hazards.complete(m.Entry, m.Query, m.Index, m.Since)
-	o.reuse(name, r, 0, 0).tensor(dst).bool(early).int(listed, selected, fixed, local, query, entries).pdlHold(true).
+	o.reuse(name, r, 0, 0, false).tensor(dst).bool(early).int(listed, selected, fixed, local, query, entries).pdlHold(true).
 		runShared(blocks{1, r.Q.Dim(1), r.KV.Len.Dim(0)}, 256, shared)
 	o.decodeWhole(&device.Attend{Dst: dst, Q: r.Q, KV: r.KV, Plan: r.Plan})
 	return true

@@ -108,6 +108,14 @@ struct ClusterScratch {
 };
 static_assert(sizeof(ClusterScratch) == 10576, "the host reckons with it");
 
+// fetch_run fetches a lane's elements of a run of the warp, every WARP-th from first to last, which
+// stands for those behind it. An overload for a type of loads may fetch them together.
+template <class Load>
+__device__ __forceinline__ void fetch_run(const Load& load, float (&x)[KEYS_IN_FLIGHT], int first, int last) {
+#pragma unroll
+	for (int i = 0; i < KEYS_IN_FLIGHT; i++) x[i] = load.fetch(min_of(first + i * WARP, last));
+}
+
 // ListPart is the elements lo to hi-1 of a list of n, those of a block. A key of 0 takes no part in
 // the selection. Load has fetch(i), which reads what the key of element i is made of, and key(i, x,
 // first), which makes it; first says that this is the first time.
@@ -125,8 +133,7 @@ struct ListPart {
 	__device__ __forceinline__ void each(bool first, Take take) const {
 		for (int base = from; base < until; base += KEYS_IN_FLIGHT * WARP) {
 			float x[KEYS_IN_FLIGHT];
-#pragma unroll
-			for (int i = 0; i < KEYS_IN_FLIGHT; i++) x[i] = load.fetch(lo + min_of(base + i * WARP + lane(), until - 1));
+			fetch_run(load, x, lo + base + lane(), lo + until - 1);
 #pragma unroll
 			for (int i = 0; i < KEYS_IN_FLIGHT; i++) {
 				int j = base + i * WARP;
@@ -224,11 +231,11 @@ __device__ __forceinline__ void add_weight(u32* bins, int bin, u64 w) {
 	}
 }
 
-// bracket_sample brackets the want-th largest of a list's elements: so many standard deviations
-// around it in a sample, one element of every SAMPLE-th part of the list. All threads of the cluster
-// call it, and get the same.
-template <class Part>
-__device__ inline CutBins bracket_sample(ClusterScratch& s, const Part& part, u64 want) {
+// bracket_sample makes bins[c] a bracket of the wants[c]-th largest of a list's elements: so many standard
+// deviations around it in a sample, one element of every SAMPLE-th part of the list. found is scratch,
+// [2·CUTS]. All threads of the cluster call it, and get the same.
+template <int CUTS, class Part>
+__device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part& part, const u64 (&wants)[CUTS], CutBins (&bins)[CUTS]) {
 	int each = (part.n + SAMPLE - 1) / SAMPLE, samples = (part.n + each - 1) / each;
 	constexpr int MOST = 2;  // samples of a thread whose keys it keeps
 	u32 kept[MOST], lo = ~0u, hi = 0;
@@ -255,14 +262,21 @@ __device__ inline CutBins bracket_sample(ClusterScratch& s, const Part& part, u6
 	});
 	for (int i = threadIdx.x; i < CUT_BINS; i += blockDim.x) s.sample[i] = 0;
 	block_ends(s.warps, lo, hi);
-	if (hi == 0) return key_bins(1, ~0u);
-	CutBins all = score_bins(lo, hi);
+	CutBins all = hi > 0 ? score_bins(lo, hi) : key_bins(1, ~0u);
+#pragma unroll
+	for (int c = 0; c < CUTS; c++) bins[c] = all;
+	if (all.scale <= 0) return;
 	sampled([&](u32 key) { atomicAdd(&s.sample[all.of(key)], 1u); });
-	float rank = (float)samples * ((float)want / (float)part.n), slack = 4 * sqrtf(rank) + 2;
-	u32 above = rank > slack ? (u32)(rank - slack) : 0, to = (u32)(rank + slack);
-	if (threadIdx.x == 0) {
-		s.found[0] = 1;
-		s.found[1] = CUT_BINS - 1;
+	u32 above[CUTS], to[CUTS];
+#pragma unroll
+	for (int c = 0; c < CUTS; c++) {
+		float rank = (float)samples * ((float)wants[c] / (float)part.n), slack = 4 * sqrtf(rank) + 2;
+		above[c] = rank > slack ? (u32)(rank - slack) : 0;
+		to[c] = (u32)(rank + slack);
+		if (threadIdx.x == 0) {
+			found[2 * c] = 1;
+			found[2 * c + 1] = CUT_BINS - 1;
+		}
 	}
 	__syncthreads();
 	// The bins in which the number of samples reaches these.
@@ -272,14 +286,20 @@ __device__ inline CutBins bracket_sample(ClusterScratch& s, const Part& part, u6
 	u32 sum = scan_block(mine, total);
 	for (int i = from; i < min_of(from + own, CUT_BINS); i++) {
 		u32 next = sum + (own == 1 ? mine : s.sample[i]);
-		if (sum < above && next >= above) s.found[0] = i;
-		if (sum < to && next >= to) s.found[1] = i;
+#pragma unroll
+		for (int c = 0; c < CUTS; c++) {
+			if (sum < above[c] && next >= above[c]) found[2 * c] = i;
+			if (sum < to[c] && next >= to[c]) found[2 * c + 1] = i;
+		}
 		sum = next;
 	}
 	__syncthreads();
-	if (all.scale <= 0) return all;
-	u32 high = s.found[0] > 1 ? radix_key(all.top - (float)(s.found[0] - 1) / all.scale) : hi, low = max_of(radix_key(all.top - (float)s.found[1] / all.scale), lo);
-	return score_bins(min_of(low, high), high);
+#pragma unroll
+	for (int c = 0; c < CUTS; c++) {
+		u32 first = found[2 * c], last = found[2 * c + 1];
+		u32 high = first > 1 ? radix_key(all.top - (float)(first - 1) / all.scale) : hi, low = max_of(radix_key(all.top - (float)last / all.scale), lo);
+		bins[c] = score_bins(min_of(low, high), high);
+	}
 }
 
 // clear_bins clears a histogram. A barrier follows before it is used.
@@ -573,7 +593,10 @@ __device__ inline Selected cluster_select(const ClusterBlock& c, ClusterScratch&
 		b = {bins.lo, bins.hi, WARP_LIST + 1};
 	} else {
 		if (want((u64)part.n) >= (u64)part.n) return mark_all(c, s, counts, part, first);
-		bins = part.n > RANKED ? bracket_sample(s, part, want((u64)part.n)) : key_bins(1, ~0u);
+		CutBins bracket[1] = {key_bins(1, ~0u)};
+		const u64 wants[1] = {want((u64)part.n)};
+		if (part.n > RANKED) bracket_sample<1>(s, s.found, part, wants, bracket);
+		bins = bracket[0];
 		b = split_part(part, bins.lo, bins.hi, first, above);
 	}
 	u64 left = 0;
@@ -678,21 +701,4 @@ __device__ inline i64 cluster_put_entries(const ClusterBlock& c, ClusterScratch&
 		to += __shfl_sync(FULL_MASK, upto, WARP - 1);
 	}
 	return all[0];
-}
-
-// cluster_put_nested is cluster_put for two selections of a list, of which the outer one has all that
-// the inner one has: put(i, to, place) has the place of i, too, where those of the inner one come first.
-template <class Part, class Put>
-__device__ inline void cluster_put_nested(const Part& outer, Selected out, const Part& inner, Selected in, Put put) {
-	u32 to = out.before, before = in.before;
-	unsigned below = (1u << lane()) - 1;
-	for (int i = outer.from; i < outer.until; i += WARP) {
-		u32 bits = outer.bits[i / WARP], best = in.all > 0 ? inner.bits[i / WARP] : 0;
-		if (bits >> lane() & 1) {
-			u32 own = to + __popc(bits & below), first = before + __popc(best & below);
-			put(outer.lo + i + lane(), (i64)own, (i64)(best >> lane() & 1 ? first : in.all + own - first));
-		}
-		to += __popc(bits);
-		before += __popc(best);
-	}
 }

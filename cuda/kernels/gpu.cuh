@@ -269,6 +269,8 @@ __device__ __forceinline__ void mma_u8s8(int c[4], const u32 a[4], const u32 b[2
 
 #endif
 
+constexpr float LOG2_E = 1.4426950408889634f;  // log2(e)
+
 // infinity is IEEE 754 +inf.
 __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
 

@@ -4,34 +4,42 @@
 //	reuse   the newest step e of the block of p with min_{h in group} cos(q_p, q_e) > min_cosine
 //	        has a selection: read that, widened by neighbours of its best entries and by what
 //	        has slid out of the window since
-//	select  otherwise: the k best positions of the selected region by q·k/√dim, a group of
-//	        several heads by ln Σ_h softmax_h; store them with the query for later steps
+//	select  otherwise: the k best positions of the selected region by q·k/√dim, or by scores of
+//	        low-bit keys, a group of several heads by ln Σ_h softmax_h; store them with the query
+//	        for later steps
 //
 // reuse_selection looks, in every block of a kv head, for steps that its head groups reuse, which
-// costs little, and scores a part of its keys for those that found none, each key once. A second
-// launch, reuse_rank (reuse_rank.cu), selects for the groups that were scored. reuse_attend.cu is both
-// and the attention in one launch, where there are heads enough. Bound by reading the keys where a
-// group selects, by latency where all reuse.
+// costs little, and scores a part of its keys for those that found none, each key once: where all
+// reuse, no key is read. A second launch, reuse_rank (reuse_rank.cu), lists what is reused, or
+// selects. reuse_attend.cu is both and the attention in one launch, where there are heads enough. Bound
+// by reading the keys where a group selects, by latency where all reuse.
 // Reference implementation: package cpu.
 #include "keys.cuh"
+#include "mirror_decode.cuh"
 #include "selection_cache.cuh"
+
+constexpr int EXACT_KEYS = 16;  // bits of a key of the cache, where tensor cores score it
+constexpr int ANY_KEYS = 0;     // any cache, any head dimension, and their low-bit keys
 
 // ReuseBlock is what a block of reuse_selection works with: the head groups of a kv head.
 struct ReuseBlock {
 	CacheStep step;
-	int first, groups, group_heads;  // the first of its head groups, their number, and the heads of one
-	float* q;                        // [groups·group_heads, dim]
-	i32* records;                    // [groups, number, 3]
-	int* found;                      // [groups]: the entry that is reused, or -1
+	VisibleRange scored, selectable;  // what is scored: of a group of several heads all that is visible
+	int first, groups, group_heads;   // the first of its head groups, their number, and the heads of one
+	float* q;                         // [groups·group_heads, dim]
+	i32* records;                     // [groups, number, 3]
+	int* found;                       // [groups]: the entry that is reused, or -1
 
 	__device__ __forceinline__ int heads() const { return groups * group_heads; }
+	__device__ __forceinline__ bool several() const { return group_heads > 1; }
 	__device__ __forceinline__ bool selects(int head) const { return found[head / group_heads] < 0; }
+	__device__ __forceinline__ i64 head(const ReuseArgs& a, int i) const { return step.slot * a.cache.heads + first * group_heads + i; }
 };
 
 // load_entries loads what find_entries looks through, and stores the queries of the step.
 __device__ inline void load_entries(const ReuseArgs& a, const ReuseBlock& b, bool store) {
 	int dim = (int)a.g.dim, n = 3 * b.step.number;
-	i64 head = b.step.slot * a.cache.heads + b.first * b.group_heads;
+	i64 head = b.head(a, 0);
 	for (int i = threadIdx.x; i < b.groups * n; i += blockDim.x) b.records[i] = entry_record(a.cache, b.step.slot, b.first + i / n, 0)[i % n];
 	for (int i = threadIdx.x; i < b.heads() * dim; i += blockDim.x) {
 		float x = a.cos_q[head * dim + i];
@@ -41,63 +49,117 @@ __device__ inline void load_entries(const ReuseArgs& a, const ReuseBlock& b, boo
 	__syncthreads();
 }
 
-// list_reused lists what head group first+i reads, which reuses an entry, and makes the step's.
-// marks is [p/PAGE+1].
-__device__ inline void list_reused(const ReuseArgs& a, const ReuseBlock& b, int i, const VisibleRange& selectable, u64* marks) {
-	int p = b.step.p, group = b.first + i;
-	i64 item = b.step.slot * a.cache.head_groups + group;
-	for (int w = threadIdx.x; w <= p / PAGE; w += blockDim.x) marks[w] = 0;
-	__syncthreads();
-	mark_reused(a, b.step, group, b.records + 3 * i * b.step.number, selectable, b.found[i], marks);
-	if (threadIdx.x == 0) record_reuse(a, b.step, group, b.found[i]);
-	__syncthreads();
-	bitmap_to_list(marks, p / PAGE + 1, a.index + item * a.cap, a.count[item], a.cap, a.g.failure);
-	__syncthreads();
-}
-
 // store_softmax stores the softmax of a part of the past of a head of the kv head.
 __device__ __forceinline__ void store_softmax(const ReuseArgs& a, const ReuseBlock& b, int head, HeadSoftmax s) {
-	float* to = a.softmax + ((b.step.slot * a.cache.heads + b.first * b.group_heads + head) * a.parts + blockIdx.x) * 3;
+	float* to = a.softmax + (b.head(a, head) * a.parts + blockIdx.x) * 3;
 	to[0] = s.max;
 	to[1] = s.sum;
 	to[2] = s.best;
 }
 
-// score_part computes x = q·k/√dim [heads, width] of the block's pages for the heads that select, over
+// store_part stores the softmax of heads from to from+n-1, of which each warp has its share in parts
+// [WARPS, EACH]. All threads call it.
+template <int WARPS, int EACH>
+__device__ __forceinline__ void store_part(const ReuseArgs& a, const ReuseBlock& b, int from, int n, const HeadSoftmax* parts) {
+	__syncthreads();
+	if ((int)threadIdx.x >= n || !b.selects(from + threadIdx.x)) return;
+	HeadSoftmax all = empty_softmax();
+	for (int w = 0; w < WARPS; w++) all.merge(parts[w * EACH + threadIdx.x]);
+	store_softmax(a, b, from + threadIdx.x, all);
+}
+
+// put_score stores the score of position j in a row of scores, and adds it to the softmax of a head of
+// several.
+__device__ __forceinline__ void put_score(const ReuseArgs& a, const ReuseBlock& b, float* row, int j, float score, HeadSoftmax& sum) {
+	if (!b.scored.contains(j)) return;
+	row[j] = score;
+	count_nan(a.g, score);
+	if (b.several()) sum.add(score, b.selectable.contains(j));
+}
+
+// score_part computes scores [heads, width] of the block's pages for the heads that select, over
 // an f16 cache, and the softmax of each.
 template <int DIM>
-__device__ __forceinline__ void score_part(const ReuseArgs& a, const ReuseBlock& b, const VisibleRange& scored, const VisibleRange& selectable, KeyPair<DIM>* ring, float* x) {
+__device__ __forceinline__ void score_part(const ReuseArgs& a, const ReuseBlock& b, KeyPair<DIM>* ring, float* x) {
 	SHARED(HeadSoftmax, parts, KEY_WARPS * 8);
-	int p = b.step.p, head = lane() / 4, kv_head = blockIdx.y;
-	bool valid = head < b.heads() && b.selects(head);
-	i64 item = b.step.slot * a.cache.heads + b.first * b.group_heads + (head < b.heads() ? head : 0);
+	int p = b.step.p, head = lane() / 4;
+	bool valid = head < b.heads() && b.selects(head), paired = a.width % 2 == 0;
+	float* row = x + (valid ? head : 0) * a.width;
 	HeadSoftmax sum = empty_softmax();
-	bool several = b.group_heads > 1;
-	auto page = [&](int i) { return scored.shows(i * PAGE, (i + 1) * PAGE) ? a.g.table[(i64)b.step.slot * a.g.width + i] : -1; };
+	auto page = [&](int i) { return b.scored.shows(i * PAGE, (i + 1) * PAGE) ? a.g.table[(i64)b.step.slot * a.g.width + i] : -1; };
 	auto put = [&](int i, float (&s)[EIGHTS][2]) {
 		if (!valid) return;
+		int at = i * PAGE + lane() % 4 * 2;
+		if (paired && b.selectable.has_all(i * PAGE, (i + 1) * PAGE)) {
+			float all[2 * EIGHTS];
+			bool odd = false;
+#pragma unroll
+			for (int n = 0; n < EIGHTS; n++) {
+				*(Word2*)(row + at + n * 8) = Word2{{__float_as_uint(s[n][0]), __float_as_uint(s[n][1])}};
+				all[2 * n] = s[n][0];
+				all[2 * n + 1] = s[n][1];
+				odd |= s[n][0] != s[n][0] || s[n][1] != s[n][1];
+			}
+			if (odd) {
+				for (int n = 0; n < 2 * EIGHTS; n++) count_nan(a.g, all[n]);
+			}
+			if (b.several()) sum.add_all(all);
+			return;
+		}
 #pragma unroll
 		for (int n = 0; n < EIGHTS; n++) {
-#pragma unroll
-			for (int j = 0; j < 2; j++) {
-				int at = i * PAGE + n * 8 + lane() % 4 * 2 + j;
-				if (!scored.contains(at)) continue;
-				x[head * a.width + at] = s[n][j];
-				count_nan(a.g, s[n][j]);
-				if (several) sum.add(s[n][j], selectable.contains(at));
-			}
+			put_score(a, b, row, at + n * 8, s[n][0], sum);
+			put_score(a, b, row, at + n * 8 + 1, s[n][1], sum);
 		}
 	};
-	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, kv_head, a.q + item * DIM, valid, 1 / sqrtf((float)DIM), warp_pages(p / PAGE + 1), p / PAGE, false, page, put);
-	if (!several) return;
+	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, blockIdx.y, a.q + b.head(a, valid ? head : 0) * DIM, valid, 1 / sqrtf((float)DIM), warp_pages(p / PAGE + 1), p / PAGE, false, page, put);
+	if (!b.several()) return;
 	sum.merge_lane(1);
 	sum.merge_lane(2);
 	if (lane() % 4 == 0) parts[warp() * 8 + head] = sum;
-	__syncthreads();
-	if ((int)threadIdx.x >= b.heads() || !b.selects(threadIdx.x)) return;
-	HeadSoftmax all = empty_softmax();
-	for (int w = 0; w < KEY_WARPS; w++) all.merge(parts[w * 8 + threadIdx.x]);
-	store_softmax(a, b, threadIdx.x, all);
+	store_part<KEY_WARPS, 8>(a, b, 0, b.heads(), parts);
+}
+
+// score_part_mirror computes scores as score_part does, of low-bit keys.
+template <int BITS, int DIM>
+__device__ __forceinline__ void score_part_mirror(const ReuseArgs& a, const ReuseBlock& b, float* x) {
+	constexpr int WARPS = REUSE_THREADS / WARP;
+	static_assert(REUSE_THREADS == MIRROR_THREADS, "the warps of a block share its part");
+	SHARED(HeadSoftmax, parts, WARPS * MIRROR_GROUP);
+	ScoredRegion region = scored_region(a.plan, b.step.p, !b.several(), false);
+	bool aligned = rows_aligned(a.scores, a.width);
+	int c = lane() % 4;
+	for (int from = 0; from < b.heads(); from += MIRROR_GROUP) {
+		int heads = min_of(MIRROR_GROUP, b.heads() - from);
+		HeadSoftmax sum[2] = {empty_softmax(), empty_softmax()};
+		bool valid[2];
+#pragma unroll
+		for (int u = 0; u < 2; u++) valid[u] = 2 * c + u < heads && b.selects(from + 2 * c + u);
+		score_mirror_mma<BITS, DIM>(a.mirror, a.g, region, b.step.slot, mirror_units(b.step.p), a.q + b.head(a, from) * DIM, heads, [&](int unit, float (&s)[2][4], bool there) {
+			int at = unit * MIRROR_RUN + lane() / 4 * 4;
+			bool inside = there && aligned && b.selectable.has_all(unit * MIRROR_RUN, (unit + 1) * MIRROR_RUN);
+#pragma unroll
+			for (int u = 0; u < 2; u++) {
+				float* row = x + (from + 2 * c + u) * a.width;
+				if (!valid[u]) continue;
+				if (inside && s[u][0] == s[u][0] && s[u][1] == s[u][1] && s[u][2] == s[u][2] && s[u][3] == s[u][3]) {
+					store_float4(row + at, s[u]);
+					if (b.several()) sum[u].add_all(s[u]);
+					continue;
+				}
+#pragma unroll
+				for (int i = 0; i < 4; i++) put_score(a, b, row, at + i, there ? s[u][i] : -infinity(), sum[u]);
+			}
+		});
+		if (!b.several()) continue;
+#pragma unroll
+		for (int u = 0; u < 2; u++) {
+			for (int by = 4; by < WARP; by *= 2) sum[u].merge_lane(by);
+			if (lane() < 4) parts[warp() * MIRROR_GROUP + 2 * c + u] = sum[u];
+		}
+		store_part<WARPS, MIRROR_GROUP>(a, b, from, heads, parts);
+		__syncthreads();
+	}
 }
 
 // Positions lo to hi-1 of a block.
@@ -113,13 +175,13 @@ __device__ __forceinline__ PartRange part_range(int p) {
 
 // score_part_scalar computes scores as score_part does, of any cache and any number of heads, one warp
 // for a position.
-__device__ inline void score_part_scalar(const ReuseArgs& a, const ReuseBlock& b, const VisibleRange& scored, float* x) {
+__device__ inline void score_part_scalar(const ReuseArgs& a, const ReuseBlock& b, float* x) {
 	PartRange r = part_range(b.step.p);
 	int dim = (int)a.g.dim;
 	float unit = 1 / sqrtf((float)dim);
-	const float* q = a.q + (b.step.slot * a.cache.heads + b.first * b.group_heads) * dim;
+	const float* q = a.q + b.head(a, 0) * dim;
 	for (int j = r.lo + warp(); j < r.hi; j += (int)blockDim.x / WARP) {
-		if (!scored.contains(j)) continue;
+		if (!b.scored.contains(j)) continue;
 		i64 from = key_offset(a.g, b.step.slot, blockIdx.y, j);
 		for (int h = 0; h < b.heads(); h++) {
 			if (!b.selects(h)) continue;
@@ -132,8 +194,21 @@ __device__ inline void score_part_scalar(const ReuseArgs& a, const ReuseBlock& b
 	__syncthreads();
 }
 
+// score_part_any is score_part_scalar, or the same of low-bit keys; scratch is that of score_mirror.
+__device__ inline void score_part_any(const ReuseArgs& a, const ReuseBlock& b, float* scratch, float* x) {
+	if (!a.mirror.page) {
+		score_part_scalar(a, b, x);
+		return;
+	}
+	PartRange r = part_range(b.step.p);
+	score_mirror(a.mirror, a.g, b.step.slot, r.hi - 1, r.lo + threadIdx.x, blockDim.x, a.q + b.head(a, 0) * a.g.dim, b.heads(), scratch,
+		[&](int j) { return b.scored.contains(j); }, [&](int h, int j, float score) {
+			if (b.selects(h)) x[h * a.width + j] = score;
+		});
+}
+
 // sum_part counts the NaN among the scores of the block's part and makes the softmax of each head.
-__device__ inline void sum_part(const ReuseArgs& a, const ReuseBlock& b, const VisibleRange& scored, const VisibleRange& selectable, const float* x) {
+__device__ inline void sum_part(const ReuseArgs& a, const ReuseBlock& b, const float* x) {
 	SHARED(HeadSoftmax, parts, WARP);
 	constexpr int IN_FLIGHT = 8;
 	PartRange r = part_range(b.step.p);
@@ -147,12 +222,12 @@ __device__ inline void sum_part(const ReuseArgs& a, const ReuseBlock& b, const V
 #pragma unroll
 			for (int i = 0; i < IN_FLIGHT; i++) {
 				int j = first + i * blockDim.x;
-				if (j >= r.hi || !scored.contains(j)) continue;
+				if (j >= r.hi || !b.scored.contains(j)) continue;
 				count_nan(a.g, v[i]);
-				if (b.group_heads > 1) sum.add(v[i], selectable.contains(j));
+				if (b.several()) sum.add(v[i], b.selectable.contains(j));
 			}
 		}
-		if (b.group_heads == 1) continue;
+		if (!b.several()) continue;
 		for (int by = 1; by < WARP; by *= 2) sum.merge_lane(by);
 		__syncthreads();
 		if (lane() == 0) parts[warp()] = sum;
@@ -163,10 +238,18 @@ __device__ inline void sum_part(const ReuseArgs& a, const ReuseBlock& b, const V
 	}
 }
 
+// score_room is the shared memory that scoring takes, in bytes: the pipeline of keys (keys.cuh), or the
+// scratch of score_mirror.
+template <int BITS, int DIM>
+__device__ __forceinline__ i64 score_room(const ReuseArgs& a) {
+	if constexpr (BITS == EXACT_KEYS) return KEY_WARPS * KEY_STAGES * sizeof(KeyPair<DIM>);
+	return BITS == ANY_KEYS && a.mirror.page ? 4 * MIRROR_HEADS * (a.g.dim + a.g.dim / 4 + 1) : 0;
+}
+
 // reuse (select) finds what the head groups of kv head blockIdx.y of slot blockIdx.z reuse, and scores
-// part blockIdx.x of its pages for the others. Shared memory: the pipeline of keys (keys.cuh), which
-// overlays a bitmap of what a group reads; the queries; the entries.
-template <int DIM>
+// part blockIdx.x of its pages for the others. Shared memory: what scoring takes, the queries, what is
+// found and the entries.
+template <int BITS, int DIM>
 __device__ __forceinline__ void reuse(const ReuseArgs& a) {
 	DYNAMIC_SHARED(unsigned char, shared);
 	pdl_trigger();
@@ -183,31 +266,36 @@ __device__ __forceinline__ void reuse(const ReuseArgs& a) {
 	b.groups = (int)(a.cache.head_groups / a.g.heads);
 	b.group_heads = (int)(a.cache.heads / a.cache.head_groups);
 	b.first = (int)blockIdx.y * b.groups;
-	b.q = (float*)(shared + max_of((i64)(DIM > 0 ? KEY_WARPS * KEY_STAGES * sizeof(KeyPair<(DIM > 0 ? DIM : 64)>) : 0), 8 * a.g.width));
+	b.q = (float*)(shared + score_room<BITS, DIM>(a));
 	b.found = (int*)(b.q + b.heads() * a.g.dim);
 	b.records = b.found + b.groups;
 	load_entries(a, b, part == 0);
 	find_entries(a, b.step, b.first, b.groups, b.q, b.records, b.found);
-	VisibleRange selectable = selectable_range(a.plan, p);
 	if (part == 0 && threadIdx.x == 0) check_budget(a, p);
 	bool select = false;
 	for (int i = 0; i < b.groups; i++) {
 		if (part == 0 && threadIdx.x == 0) a.cache.found[slot * a.cache.head_groups + b.first + i] = b.found[i];
 		select |= b.found[i] < 0;
-		if (b.found[i] >= 0 && i % (int)gridDim.x == part) list_reused(a, b, i, selectable, (u64*)shared);
 	}
 	if (!select) return;
-	VisibleRange scored = b.group_heads == 1 ? selectable : visible_range(a.plan.span, p);
-	float* x = a.scores + (slot * a.cache.heads + b.first * b.group_heads) * a.width;
-	if constexpr (DIM > 0) {
-		score_part<DIM>(a, b, scored, selectable, (KeyPair<DIM>*)shared, x);
+	b.selectable = selectable_range(a.plan, p);
+	b.scored = b.several() ? visible_range(a.plan.span, p) : b.selectable;
+	float* x = a.scores + b.head(a, 0) * a.width;
+	if constexpr (BITS == EXACT_KEYS) {
+		score_part<DIM>(a, b, (KeyPair<DIM>*)shared, x);
+	} else if constexpr (BITS != ANY_KEYS) {
+		score_part_mirror<BITS, DIM>(a, b, x);
 	} else {
-		if (!a.scored) score_part_scalar(a, b, scored, x);
-		sum_part(a, b, scored, selectable, x);
+		score_part_any(a, b, (float*)shared, x);
+		sum_part(a, b, x);
 	}
 }
 
-// reuse_selection is for any cache, and for scores of low-bit keys. Grid of all: (part, kv head, slot).
-KERNEL_2_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) { reuse<0>(a); }
-KERNEL_2_PER_SM(reuse_selection_64, ReuseArgs, REUSE_THREADS) { reuse<64>(a); }
-KERNEL_2_PER_SM(reuse_selection_128, ReuseArgs, REUSE_THREADS) { reuse<128>(a); }
+// Grid of all: (part, kv head, slot). reuse_selection is for any cache.
+KERNEL_2_PER_SM(reuse_selection, ReuseArgs, REUSE_THREADS) { reuse<ANY_KEYS, 0>(a); }
+KERNEL_2_PER_SM(reuse_selection_64, ReuseArgs, REUSE_THREADS) { reuse<EXACT_KEYS, 64>(a); }
+KERNEL_2_PER_SM(reuse_selection_128, ReuseArgs, REUSE_THREADS) { reuse<EXACT_KEYS, 128>(a); }
+KERNEL_2_PER_SM(reuse_selection_q4_64, ReuseArgs, REUSE_THREADS) { reuse<4, 64>(a); }
+KERNEL_2_PER_SM(reuse_selection_q4_128, ReuseArgs, REUSE_THREADS) { reuse<4, 128>(a); }
+KERNEL_2_PER_SM(reuse_selection_q8_64, ReuseArgs, REUSE_THREADS) { reuse<8, 64>(a); }
+KERNEL_2_PER_SM(reuse_selection_q8_128, ReuseArgs, REUSE_THREADS) { reuse<8, 128>(a); }

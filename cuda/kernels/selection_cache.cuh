@@ -1,6 +1,7 @@
 // What the kernels of the selection cache share; see selection_cache.cu.
 #pragma once
 
+#include "mirror.cuh"
 #include "newest.cuh"
 #include "radix_select.cuh"
 
@@ -46,8 +47,9 @@ struct VisibleRange {
 	// outside_gap is contains for positions that are in [lo, hi).
 	__device__ __forceinline__ bool outside_gap(int j) const { return j < gap || j >= over; }
 
-	// shows is whether it has any of positions from to until-1.
+	// shows is whether it has any of positions from to until-1, has_all whether it has them all.
 	__device__ __forceinline__ bool shows(int from, int until) const { return max_of(from, lo) < min_of(until, hi) && !(from >= gap && until <= over); }
+	__device__ __forceinline__ bool has_all(int from, int until) const { return from >= lo && until <= hi && (until <= gap || from >= over); }
 
 	__device__ inline int count() const {
 		int hole = min_of(over, hi) - max_of(gap, lo);
@@ -87,8 +89,8 @@ struct ReuseArgs {
 	i64 widened;
 	f64 widened_share;
 	i64 neighbors, keep_slid;
-	i64 scored;  // scores has those of low-bit keys already
-	i64 part;    // of reuse_rank: elements of a block, at most
+	MirrorKeys mirror;  // of a mirror that is NULL: the keys of the cache
+	i64 part, nested;   // of reuse_rank: elements of a block, at most; there is a NestedScratch
 	PagedKV g;
 	Plan plan;
 };
@@ -108,16 +110,21 @@ __device__ inline CacheStep cache_step(const SelectionCache& m, int slot, int p)
 	return t;
 }
 
-// cosine of two vectors, by a warp; -Inf if one is zero, so that it never reuses.
+constexpr int COSINE_LANES = 8;  // that share a cosine
+
+// cosine of two vectors, by COSINE_LANES neighbouring lanes; -Inf if one is zero, so that it never
+// reuses. All lanes of the warp call it.
 __device__ inline double cosine(const float* a, const float* b, int dim) {
 	double ab = 0, aa = 0, bb = 0;
-	for (int i = lane(); i < dim; i += WARP) {
+#pragma unroll 16
+	for (int i = lane() % COSINE_LANES; i < dim; i += COSINE_LANES) {
 		double x = a[i], y = b[i];
 		ab += x * y;
 		aa += x * x;
 		bb += y * y;
 	}
-	for (int m = WARP / 2; m > 0; m /= 2) {
+#pragma unroll
+	for (int m = COSINE_LANES / 2; m > 0; m /= 2) {
 		ab += __shfl_xor_sync(FULL_MASK, ab, m);
 		aa += __shfl_xor_sync(FULL_MASK, aa, m);
 		bb += __shfl_xor_sync(FULL_MASK, bb, m);
@@ -127,22 +134,25 @@ __device__ inline double cosine(const float* a, const float* b, int dim) {
 
 // find_entries makes found[i], in shared memory, the entry whose selection head group first+i reuses,
 // or -1: of the newest step all of whose queries are similar. q [groups·heads of a group, dim] is the
-// step's queries and records [groups, number, 3] the entries, both in shared memory. A warp takes an
-// entry of a group, from the newest down. All threads call it.
+// step's queries and records [groups, number, 3] the entries, both in shared memory. COSINE_LANES
+// lanes take an entry of a group, from the newest down, a warp several. All threads call it.
 __device__ inline void find_entries(const ReuseArgs& a, const CacheStep& t, int first, int groups, const float* q, const i32* records, int* found) {
-	int dim = (int)a.g.dim, heads = (int)(a.cache.heads / a.cache.head_groups);
+	constexpr int EACH = WARP / COSINE_LANES;
+	int dim = (int)a.g.dim, heads = (int)(a.cache.heads / a.cache.head_groups), tasks = groups * t.number;
 	for (int i = threadIdx.x; i < groups; i += blockDim.x) found[i] = -1;
 	__syncthreads();
-	for (int task = warp(); task < groups * t.number; task += (int)blockDim.x / WARP) {
-		int i = task % groups, e = t.number - 1 - task / groups, at = records[(i * t.number + e) * 3] - 1;
-		int best = __shfl_sync(FULL_MASK, *(volatile int*)&found[i], 0);  // other warps change it
-		if (at != t.start + e || at < t.since || best > e) continue;
+	for (int base = warp() * EACH; base < tasks; base += (int)blockDim.x / WARP * EACH) {
+		int task = base + lane() / COSINE_LANES, i = task % groups, e = max_of(t.number - 1 - task / groups, 0), at = records[(i * t.number + e) * 3] - 1;
+		int best = __shfl_sync(FULL_MASK, *(volatile int*)&found[i], lane() / COSINE_LANES * COSINE_LANES);  // other warps change it
+		bool compares = task < tasks && at == t.start + e && at >= t.since && best <= e;
+		if (!__any_sync(FULL_MASK, compares)) continue;
 		double similarity = (double)infinity();
+#pragma unroll 2
 		for (int h = i * heads; h < (i + 1) * heads; h++) {
-			const float* earlier = a.cache.query + ((t.slot * a.cache.heads + first * heads + h) * a.cache.block + e) * dim;
-			similarity = min_of(similarity, cosine(q + h * dim, earlier, dim));
+			const float* earlier = a.cache.query + ((t.slot * a.cache.heads + first * heads + h) * a.cache.block + (compares ? e : 0)) * dim;
+			similarity = min_of(similarity, cosine(q + h * dim, earlier, compares ? dim : 0));
 		}
-		if (lane() == 0 && similarity > a.cache.min_cosine) atomicMax(&found[i], e);
+		if (lane() % COSINE_LANES == 0 && compares && similarity > a.cache.min_cosine) atomicMax(&found[i], e);
 	}
 	__syncthreads();
 	for (int i = threadIdx.x; i < groups; i += blockDim.x) {
@@ -217,6 +227,28 @@ struct HeadSoftmax {
 		sum = s > max ? sum * e + 1 : sum + e;
 		max = max_of(max, s);
 		if (selectable) best = max_of(best, s);
+	}
+
+	// add_all is add for scores of the selectable range.
+	template <int N>
+	__device__ __forceinline__ void add_all(const float (&s)[N]) {
+		float top = max;
+		bool odd = false;
+#pragma unroll
+		for (int i = 0; i < N; i++) {
+			top = s[i] > top ? s[i] : top;
+			odd |= s[i] != s[i];
+		}
+		if (odd || !(top > -infinity()) || top == infinity()) {
+			for (int i = 0; i < N; i++) add(s[i], true);
+			return;
+		}
+		float more = 0;
+#pragma unroll
+		for (int i = 0; i < N; i++) more += exp2_ftz((s[i] - top) * LOG2_E);
+		sum = sum * exp2_ftz((max - top) * LOG2_E) + more;
+		max = top;
+		best = max_of(best, top);
 	}
 
 	__device__ __forceinline__ void merge(HeadSoftmax o) {

@@ -23,8 +23,6 @@ struct LogSumExp {
 	}
 };
 
-constexpr float LOG2_E = 1.4426950408889634f;
-
 // log_term is a logarithm; NaN is -Inf.
 __device__ __forceinline__ float log_term(float x) { return x > -infinity() ? x : -infinity(); }
 

@@ -97,6 +97,16 @@ func reuses() map[string]reuse {
 		r.heads, r.kvHeads, r.groups, r.dim, r.ties = 3, 1, 1, 16, true
 		r.lens, r.steps, r.topK, r.minCosine = []int{6200}, 3, device.Amount{Share: 0.1}, 0.5
 	})
+	for _, bits := range []int{0, 8} { // scores that differ, of more positions than are ranked by comparing all pairs
+		add(fmt.Sprintf("long heads, %d bits", bits), func(r *reuse) {
+			r.heads, r.kvHeads, r.groups, r.dim, r.bits = 3, 1, 3, 64, bits
+			r.lens, r.steps, r.topK, r.minCosine = []int{2100}, 2, device.Amount{Share: 0.1}, 0.7
+		})
+		add(fmt.Sprintf("long head group, %d bits", bits), func(r *reuse) {
+			r.heads, r.kvHeads, r.groups, r.dim, r.bits = 5, 1, 1, 128, bits
+			r.lens, r.steps, r.topK, r.minCosine = []int{1900}, 2, device.Amount{Share: 0.2}, 0.5
+		})
+	}
 	add("block1", func(r *reuse) { r.block, r.minCosine = 1, -2 })
 	maps.Copy(m, dominatedReuses(base))
 	return m
