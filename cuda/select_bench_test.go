@@ -69,7 +69,7 @@ func newSelectBed(b *testing.B, d *dev, slots, lists, n int) *selectBed {
 		Block: selectStep, K: device.Amount{Share: 0.1},
 	}
 	s.at(d, n-1)
-	s.reuse(d, 2)
+	s.reuse(d, device.Tensor{}, 2)
 	s.at(d, n)
 	return s
 }
@@ -83,10 +83,11 @@ func (s *selectBed) at(d *dev, n int) {
 	d.Write(s.kv.Len, words(lens...))
 }
 
-// reuse queues a ReuseSelection: all groups select anew where minCosine is above 1, and none below -1.
-func (s *selectBed) reuse(d *dev, minCosine float64) {
+// reuse queues a ReuseSelection by keys, or those of the cache where they are absent: all groups select
+// anew where minCosine is above 1, and none below -1.
+func (s *selectBed) reuse(d *dev, keys device.Tensor, minCosine float64) {
 	s.cache.MinCosine = minCosine
-	device.Do(d.ops, device.ReuseSelection{List: s.list, Cache: s.cache, Scores: s.all, Compared: s.q, Q: s.q, KV: s.kv,
+	device.Do(d.ops, device.ReuseSelection{List: s.list, Cache: s.cache, Scores: s.all, Compared: s.q, Q: s.q, Keys: keys, KV: s.kv,
 		Plan: device.Plan{Sink: 16, Recent: 64, Selected: device.Tokens}, Neighbors: device.Neighbors{Best: device.Amount{Share: 1.0 / 3}, Each: 1, KeepSlid: true}})
 }
 
@@ -150,8 +151,11 @@ func BenchmarkSelect(b *testing.B) {
 				{"top-parts", s.parts.Size(), func() {
 					device.Do(d.ops, device.Select{Rule: device.TopParts, List: s.list, Scores: s.parts, KV: s.kv, K: tenth, PerPage: selectSubPages})
 				}},
-				{"cis/new", at.slots * s.kv.K.Size(), func() { s.reuse(d, 2) }},
-				{"cis/reused", s.list.Count.Size(), func() { s.reuse(d, -2) }},
+				{"cis/new", at.slots * s.kv.K.Size(), func() { s.reuse(d, device.Tensor{}, 2) }},
+				{"cis/new/q8", at.slots * s.mirrors[8].Size(), func() { s.reuse(d, s.mirrors[8], 2) }},
+				{"cis/new/q4", at.slots * s.mirrors[4].Size(), func() { s.reuse(d, s.mirrors[4], 2) }},
+				{"cis/reused", s.list.Count.Size(), func() { s.reuse(d, device.Tensor{}, -2) }},
+				{"cis/reused/q4", s.list.Count.Size(), func() { s.reuse(d, s.mirrors[4], -2) }},
 			}...) {
 				b.Run(fmt.Sprintf("%s/slots=%d/lists=%d/len=%d", c.name, at.slots, at.lists, at.n), func(b *testing.B) {
 					const times = 20

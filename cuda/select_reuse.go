@@ -61,7 +61,7 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 		more += both
 	}
 	part := listPart(width, cluster)
-	o.reuse(name, r, parts, part, nested).runShared(blocks{parts, kvHeads, slots}, 256, shared)
+	o.reuse(name, r, parts, part, nested).pdlHold(true).runShared(blocks{parts, kvHeads, slots}, 256, shared)
 	o.reuse("reuse_rank", r, parts, part, nested).selectLists(groups, slots, width, cluster, bitmaps, more)
 }
 
@@ -87,6 +87,7 @@ func (o *ops) reuse(name string, r *device.ReuseSelection, parts, part int, nest
 	return o.launch(name).tensor(l.Index).tensor(l.Count).int(l.Index.Dim(2)).selectionCache(&r.Cache, r.Q.Dim(1)).
 		tensor(r.Scores).tensor(r.Compared).tensor(r.Q).work(0).int(r.Scores.Dim(2), parts).
 		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).mirror(r.Keys, r.Q.Dim(2)).int(part).bool(nested).
+		bool(o.d.hazards.complete(r.Cache.Entry, r.Cache.Query, r.Cache.Since)).
 		pages(r.KV, 1).plan(r.Plan).pdlEarly()
 }
 

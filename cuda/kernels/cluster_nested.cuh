@@ -1,21 +1,22 @@
 // Two selections of one list by a cluster of thread blocks: its best elements, and the best of those.
-// Steps (1) to (5) of cluster_select.cuh for both at once: one sample, one pass over the list that
-// divides it by two brackets, a histogram for each, and the same barriers. What one pass does not
-// settle is left to cluster_select: a cut outside its bracket, a warp's list that has no room, and a
-// bin of too many keys, as where many are equal.
+// Steps (1) to (5) of cluster_select.cuh for both at once: one sample, one pass over the list, in which
+// every warp lists what may be selected, a histogram for each, and the same barriers. What one pass
+// does not settle is left to cluster_select: a cut outside its bracket, a warp's list that has no room,
+// and a bin of too many keys, as where many are equal.
 #pragma once
 
 #include "cluster_select.cuh"
 
-constexpr int CUTS = 2;  // the selection, and the one inside it
+constexpr int CUTS = 2;                     // the selection, and the one inside it
+constexpr int NESTED_LIST = 2 * WARP_LIST;  // elements that a warp has room for
 
 // NestedScratch is a block's shared memory for them behind its ClusterScratch, whose histogram has a half
-// for each selection. Behind it are the lists of its warps for the inner one.
+// for each selection.
 struct NestedScratch {
 	u32 keys[CUTS][RANKED];
 	u32 listed[CUTS][RANKED];  // keys of the cut's bin that the block has
 	u32 candidates[CUTS];      // their number; more than RANKED: not all are listed
-	u32 overfull[CUTS];        // a warp of the block has had no room
+	u32 overfull, pad;         // a warp of the block has had no room
 	u32 counts[2 * CUTS];      // of the part: marked, and equal to the cut
 	u32 warps[2 * CUTS][WARP];
 	u32 found[2 * CUTS];
@@ -27,40 +28,63 @@ static_assert(sizeof(NestedScratch) == 4688, "the host reckons with it");
 struct NestedCut {
 	u32 want;
 	CutBins bins;
-	u32 n;         // elements of the warp's list
+	u32* bits;     // the bitmap of the block's part
 	bool settled;  // as yet
+
+	__device__ __forceinline__ void mark(u32 i) const { atomicOr(&bits[i / WARP], 1u << i % WARP); }
 };
 
-// split_nested is split_part by two brackets, in a pass over the warp's elements. What is above a
-// bracket goes to bin 0 of its histogram, the rest to the bins of its keys. All lanes call it.
-template <class Part>
-__device__ __forceinline__ void split_nested(ClusterScratch& s, NestedScratch& t, const Part* const parts, NestedCut* cuts) {
-	unsigned below = (1u << lane()) - 1;
-	u32 above[CUTS] = {0, 0};
-#pragma unroll
-	for (int c = 0; c < CUTS; c++) cuts[c].n = 0;
-	parts[0].each(true, [&](int i, u32 key) {
-#pragma unroll
-		for (int c = 0; c < CUTS; c++) {
-			bool in = key >= cuts[c].bins.lo && key <= cuts[c].bins.hi;
-			unsigned over = __ballot_sync(FULL_MASK, key > cuts[c].bins.hi), who = __ballot_sync(FULL_MASK, in);
-			if (lane() == 0) parts[c].bits[i / WARP] = over;
-			u32 to = cuts[c].n + __popc(who & below);
-			if (in && to < WARP_LIST) {
-				parts[c].keys[to] = key;
-				parts[c].at[to] = (u32)i;
-			}
-			above[c] += __popc(over);
-			cuts[c].n += __popc(who);
+// NestedList is a warp's list: elements that may be selected, in order.
+struct NestedList {
+	u32 *keys, *at;  // [NESTED_LIST]
+	u32 n;
+
+	// each calls take(key, i) for the elements, one for each lane, key 0 behind the last. All lanes call it.
+	template <class Take>
+	__device__ __forceinline__ void each(Take take) const {
+		for (u32 base = 0; base < n; base += WARP) {
+			bool there = base + lane() < n;
+			take(there ? keys[base + lane()] : 0, there ? at[base + lane()] : 0);
 		}
+	}
+};
+
+// list_from lists a warp's elements from key lo on. All lanes call it.
+template <class Part>
+__device__ __forceinline__ void list_from(const Part& part, NestedList& list, u32 lo) {
+	float least = lo > KEY_NEG_INF ? from_radix_key(lo) : -__uint_as_float(0x7f7fffff);
+	unsigned below = (1u << lane()) - 1;
+	u32 n = 0;
+	part.each_value([&](int i, float x, bool there) {
+		bool in = there && x >= least && part.load.has(part.lo + i);
+		unsigned who = __ballot_sync(FULL_MASK, in);
+		u32 to = n + __popc(who & below);
+		if (in && to < NESTED_LIST) {
+			list.keys[to] = radix_key(x);
+			list.at[to] = (u32)i;
+		}
+		n += __popc(who);
 	});
 	__syncwarp();
+	list.n = n;
+}
+
+// count_nested adds a warp's list to the histograms: to bin 0 what is above a bracket.
+__device__ __forceinline__ void count_nested(ClusterScratch& s, NestedScratch& t, NestedList& list, const NestedCut* cuts) {
+	u32 above[CUTS] = {0, 0};
+	if (list.n > NESTED_LIST && lane() == 0) t.overfull = 1;
+	list.n = min_of(list.n, (u32)NESTED_LIST);
+	list.each([&](u32 key, u32) {
+#pragma unroll
+		for (int c = 0; c < CUTS; c++) {
+			const CutBins& bins = cuts[c].bins;
+			above[c] += __popc(__ballot_sync(FULL_MASK, key > bins.hi));
+			if (key >= bins.lo && key <= bins.hi) atomicAdd(&s.bins[c * CUT_BINS + bins.of(key)], 1u);
+		}
+	});
 #pragma unroll
 	for (int c = 0; c < CUTS; c++) {
 		if (lane() == 0 && above[c] > 0) atomicAdd(&s.bins[c * CUT_BINS], above[c]);
-		if (lane() == 0 && cuts[c].n > WARP_LIST) t.overfull[c] = 1;
-		cuts[c].n = min_of(cuts[c].n, (u32)WARP_LIST);
-		for (u32 i = lane(); i < cuts[c].n; i += WARP) atomicAdd(&s.bins[c * CUT_BINS + cuts[c].bins.of(parts[c].keys[i])], 1u);
 	}
 }
 
@@ -88,35 +112,43 @@ __device__ inline void find_nested_cuts(const ClusterBlock& c, ClusterScratch& s
 		}
 	}
 	__syncthreads();
+	bool overfull = warp_max(c.of_lane(&t.overfull)) > 0;
 #pragma unroll
-	for (int w = 0; w < CUTS; w++) cuts[w].settled = t.cut[w][0] > 0 && warp_max(c.of_lane(&t.overfull[w])) == 0;
+	for (int w = 0; w < CUTS; w++) cuts[w].settled = t.cut[w][0] > 0 && !overfull;
 }
 
-// narrow_nested keeps a warp's elements in a bin, marks those above it, and lists its keys for the
-// cluster. All lanes call it.
-template <class Part>
-__device__ __forceinline__ void narrow_nested(NestedScratch& t, int which, const Part& part, NestedCut& cut, int bin) {
+// narrow_nested keeps a warp's elements in the cuts' bins, marks those above them, and lists the keys of
+// the bins for the cluster. All lanes call it.
+__device__ __forceinline__ void narrow_nested(NestedScratch& t, NestedList& list, const NestedCut* cuts) {
 	unsigned below = (1u << lane()) - 1;
-	u32 kept = 0, to = 0;
-	for (u32 base = 0; base < cut.n; base += WARP) {
-		bool there = base + lane() < cut.n;
-		u32 key = there ? part.keys[base + lane()] : 0, i = there ? part.at[base + lane()] : 0;
-		int own = there ? cut.bins.of(key) : CUT_BINS;
-		unsigned who = __ballot_sync(FULL_MASK, own == bin);
-		__syncwarp();
-		if (own < bin) mark(part, i);
-		if (own == bin) {
-			u32 place = kept + __popc(who & below);
-			part.keys[place] = key;
-			part.at[place] = i;
+	u32 kept = 0;
+	int bin[CUTS];
+#pragma unroll
+	for (int c = 0; c < CUTS; c++) bin[c] = cuts[c].settled ? (int)t.cut[c][0] : -1;
+	list.each([&](u32 key, u32 i) {
+		bool in = false;
+#pragma unroll
+		for (int c = 0; c < CUTS; c++) {
+			const CutBins& bins = cuts[c].bins;
+			int own = key > bins.hi ? 0 : key >= bins.lo ? bins.of(key) : CUT_BINS;
+			unsigned who = __ballot_sync(FULL_MASK, own == bin[c]);
+			if (own < bin[c]) cuts[c].mark(i);
+			in |= own == bin[c];
+			if (who == 0) continue;
+			u32 to = 0;
+			if (lane() == 0) to = atomicAdd(&t.candidates[c], (u32)__popc(who));
+			to = __shfl_sync(FULL_MASK, to, 0) + __popc(who & below);
+			if (own == bin[c] && to < RANKED) t.listed[c][to] = key;
+		}
+		unsigned who = __ballot_sync(FULL_MASK, in);
+		if (in) {  // all lanes have read theirs
+			list.keys[kept + __popc(who & below)] = key;
+			list.at[kept + __popc(who & below)] = i;
 		}
 		kept += __popc(who);
-	}
-	__syncwarp();
-	cut.n = kept;
-	if (lane() == 0 && kept > 0) to = atomicAdd(&t.candidates[which], kept);
-	to = __shfl_sync(FULL_MASK, to, 0);
-	for (u32 i = lane(); i < kept && to + kept <= RANKED; i += WARP) t.listed[which][to + i] = part.keys[i];
+		__syncwarp();
+	});
+	list.n = kept;
 }
 
 // rank_nested makes t.cut the thresholds: it compares all pairs of the keys that the cluster has listed.
@@ -159,21 +191,20 @@ __device__ inline void rank_nested(const ClusterBlock& c, NestedScratch& t, Nest
 	__syncthreads();
 }
 
-// mark_nested is mark_selected for both. parts' lists have the keys of the cuts' bins.
+// mark_nested is mark_selected for both. list has the elements of the cuts' bins.
 template <class Part>
-__device__ __forceinline__ void mark_nested(const ClusterBlock& c, NestedScratch& t, const Part* const parts, const NestedCut* cuts, Selected* selected) {
+__device__ __forceinline__ void mark_nested(const ClusterBlock& c, NestedScratch& t, const Part& part, const NestedList& list, const NestedCut* cuts, Selected* selected) {
 	u32 n[2 * CUTS] = {}, all[2 * CUTS];
 #pragma unroll
 	for (int w = 0; w < CUTS; w++) {
 		u32 cut = (u32)t.cut[w][0];
 		bool tied = t.cut[w][1] != ~0ull;
-		for (u32 i = lane(); i < cuts[w].n; i += WARP) {
-			u32 key = parts[w].keys[i];
-			if (key > cut || (!tied && key == cut)) mark(parts[w], parts[w].at[i]);
-			n[2 * w + 1] += tied && key == cut;
-		}
+		list.each([&](u32 key, u32 i) {
+			if (key > cut || (!tied && key == cut && key > 0)) cuts[w].mark(i);
+			n[2 * w + 1] += tied && key == cut && key > 0;
+		});
 		__syncwarp();
-		for (int i = parts[w].from / WARP + lane(); i * WARP < parts[w].until; i += WARP) n[2 * w] += __popc(parts[w].bits[i]);
+		for (int i = part.from / WARP + lane(); i * WARP < part.until; i += WARP) n[2 * w] += __popc(cuts[w].bits[i]);
 		n[2 * w] = warp_add(n[2 * w]);
 		n[2 * w + 1] = warp_add(n[2 * w + 1]);
 	}
@@ -181,11 +212,13 @@ __device__ __forceinline__ void mark_nested(const ClusterBlock& c, NestedScratch
 #pragma unroll
 	for (int w = 0; w < CUTS; w++) {
 		u32 cut = (u32)t.cut[w][0], ties = (u32)min_of(t.cut[w][1], (u64)all[2 * w + 1]), equal = n[2 * w + 1];
-		for (u32 base = 0; ties > 0 && base < cuts[w].n; base += WARP) {
-			bool same = base + lane() < cuts[w].n && parts[w].keys[base + lane()] == cut;
-			unsigned who = __ballot_sync(FULL_MASK, same);
-			if (same && equal + __popc(who & ((1u << lane()) - 1)) < ties) mark(parts[w], parts[w].at[base + lane()]);
-			equal += __popc(who);
+		if (ties > 0) {
+			list.each([&](u32 key, u32 i) {
+				bool same = key == cut && key > 0;
+				unsigned who = __ballot_sync(FULL_MASK, same);
+				if (same && equal + __popc(who & ((1u << lane()) - 1)) < ties) cuts[w].mark(i);
+				equal += __popc(who);
+			});
 		}
 		__syncwarp();
 		selected[w].before = n[2 * w] + min_of(n[2 * w + 1], ties);
@@ -193,37 +226,36 @@ __device__ __forceinline__ void mark_nested(const ClusterBlock& c, NestedScratch
 	}
 }
 
-// select_nested marks the best wants[0] elements of a list in the bitmap of parts[0], and the best
-// wants[1], fewer, in that of parts[1]; ties to the lowest. parts differ in bitmaps and lists. settled says
-// which it has; a list has more than wants[0] elements. All threads of the cluster call it; peers may
-// read the block's shared memory until the barrier that the caller puts behind it.
+// select_nested marks the best wants[0] elements of a list in the bitmap bits[0] of the block's part, and
+// the best wants[1], fewer, in bits[1]; ties to the lowest. lists has room for the NestedLists of the
+// block's warps. settled says which it has; the list has more than wants[0] elements. All threads of the
+// cluster call it; peers may read the block's shared memory until the barrier that the caller puts behind it.
 template <class Part>
-__device__ __forceinline__ void select_nested(const ClusterBlock& c, ClusterScratch& s, NestedScratch& t, const Part* const parts, const u32* wants, Selected* selected, bool* settled) {
+__device__ __forceinline__ void select_nested(const ClusterBlock& c, ClusterScratch& s, NestedScratch& t, const Part& part, u32* lists, u32* const* bits, const u32* wants, Selected* selected, bool* settled) {
 	NestedCut cuts[CUTS];
-	CutBins bins[CUTS];
-	u64 want[CUTS] = {wants[0], wants[1]};
+	NestedList list = {lists + warp() * 2 * NESTED_LIST, lists + (warp() * 2 + 1) * NESTED_LIST, 0};
+	CutBins bins[CUTS] = {key_bins(1, ~0u), key_bins(1, ~0u)};
+	const u64 want[CUTS] = {wants[0], wants[1]};
 	clear_bins<true>(s.bins);
-	if (threadIdx.x < CUTS) t.candidates[threadIdx.x] = t.overfull[threadIdx.x] = 0;
-	if (parts[0].n > RANKED)
-		bracket_sample<CUTS>(s, t.found, parts[0], want, bins);
-	else
-		bins[0] = bins[1] = key_bins(1, ~0u);
+	if (threadIdx.x < CUTS) t.candidates[threadIdx.x] = 0;
+	if (threadIdx.x == 0) t.overfull = 0;
+	if (part.n > RANKED) bracket_sample<CUTS>(s, t.found, part, want, bins);
 #pragma unroll
 	for (int w = 0; w < CUTS; w++) {
 		cuts[w].want = wants[w];
 		cuts[w].bins = bins[w];
+		cuts[w].bits = bits[w];
+		for (int i = part.from / WARP + lane(); i * WARP < part.until; i += WARP) bits[w][i] = 0;
 	}
+	list_from(part, list, min_of(bins[0].lo, bins[1].lo));
 	__syncthreads();  // the histogram is clear
-	split_nested(s, t, parts, cuts);
+	count_nested(s, t, list, cuts);
 	c.sync();
 	find_nested_cuts(c, s, t, cuts);
-#pragma unroll
-	for (int w = 0; w < CUTS; w++) {
-		if (cuts[w].settled) narrow_nested(t, w, parts[w], cuts[w], (int)t.cut[w][0]);
-	}
+	narrow_nested(t, list, cuts);
 	c.sync();
 	rank_nested(c, t, cuts);
-	mark_nested(c, t, parts, cuts, selected);
+	mark_nested(c, t, part, list, cuts, selected);
 #pragma unroll
 	for (int w = 0; w < CUTS; w++) settled[w] = cuts[w].settled;
 }

@@ -127,10 +127,10 @@ struct ListPart {
 	Load load;
 	int from, until;  // the elements of the warp, from lo on; from is a multiple of WARP, behind until where there are none
 
-	// each calls take(i, key) for elements lo+i of the warp in order, one for each lane, key 0 behind the
-	// last. All lanes call it.
+	// each_value calls take(i, x, there) for elements lo+i of the warp in order, one for each lane, with
+	// what has been fetched of it; there is false behind the last. All lanes call it.
 	template <class Take>
-	__device__ __forceinline__ void each(bool first, Take take) const {
+	__device__ __forceinline__ void each_value(Take take) const {
 		for (int base = from; base < until; base += KEYS_IN_FLIGHT * WARP) {
 			float x[KEYS_IN_FLIGHT];
 			fetch_run(load, x, lo + base + lane(), lo + until - 1);
@@ -138,9 +138,15 @@ struct ListPart {
 			for (int i = 0; i < KEYS_IN_FLIGHT; i++) {
 				int j = base + i * WARP;
 				if (j >= until) break;
-				take(j + lane(), j + lane() < until ? load.key(lo + j + lane(), x[i], first) : 0);
+				take(j + lane(), x[i], j + lane() < until);
 			}
 		}
+	}
+
+	// each calls take(i, key) for them, key 0 behind the last.
+	template <class Take>
+	__device__ __forceinline__ void each(bool first, Take take) const {
+		each_value([&](int i, float x, bool there) { take(i, there ? load.key(lo + i, x, first) : 0); });
 	}
 };
 
@@ -173,7 +179,7 @@ __device__ inline void block_ends(u32 (*at)[WARP], u32& lo, u32& hi) {
 }
 
 // CutBins divide keys lo to hi into bins 1 to CUT_BINS-1, the largest keys first, of equal width in
-// the score, or in the key where scale is 0.
+// the score from top down, or in the key where scale is 0. Scores above top are in bin 1.
 struct CutBins {
 	u32 lo, hi;
 	int shift;
@@ -181,7 +187,7 @@ struct CutBins {
 
 	__device__ __forceinline__ int of(u32 key) const {
 		int bin = scale > 0 ? (int)((top - from_radix_key(key)) * scale) : (int)((hi - key) >> shift);
-		return 1 + min_of(bin, CUT_BINS - 2);
+		return 1 + min_of(max_of(bin, 0), CUT_BINS - 2);
 	}
 
 	// keys_of makes from and until the smallest and largest key of a bin that has keys. All lanes call it.
@@ -233,9 +239,9 @@ __device__ __forceinline__ void add_weight(u32* bins, int bin, u64 w) {
 
 // bracket_sample makes bins[c] a bracket of the wants[c]-th largest of a list's elements: so many standard
 // deviations around it in a sample, one element of every SAMPLE-th part of the list. found is scratch,
-// [2·CUTS]. All threads of the cluster call it, and get the same.
-template <int CUTS, class Part>
-__device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part& part, const u64 (&wants)[CUTS], CutBins (&bins)[CUTS]) {
+// [2·N]. All threads of the cluster call it, and get the same.
+template <int N, class Part>
+__device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part& part, const u64 (&wants)[N], CutBins (&bins)[N]) {
 	int each = (part.n + SAMPLE - 1) / SAMPLE, samples = (part.n + each - 1) / each;
 	constexpr int MOST = 2;  // samples of a thread whose keys it keeps
 	u32 kept[MOST], lo = ~0u, hi = 0;
@@ -264,12 +270,12 @@ __device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part&
 	block_ends(s.warps, lo, hi);
 	CutBins all = hi > 0 ? score_bins(lo, hi) : key_bins(1, ~0u);
 #pragma unroll
-	for (int c = 0; c < CUTS; c++) bins[c] = all;
+	for (int c = 0; c < N; c++) bins[c] = all;
 	if (all.scale <= 0) return;
 	sampled([&](u32 key) { atomicAdd(&s.sample[all.of(key)], 1u); });
-	u32 above[CUTS], to[CUTS];
+	u32 above[N], to[N];
 #pragma unroll
-	for (int c = 0; c < CUTS; c++) {
+	for (int c = 0; c < N; c++) {
 		float rank = (float)samples * ((float)wants[c] / (float)part.n), slack = 4 * sqrtf(rank) + 2;
 		above[c] = rank > slack ? (u32)(rank - slack) : 0;
 		to[c] = (u32)(rank + slack);
@@ -287,7 +293,7 @@ __device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part&
 	for (int i = from; i < min_of(from + own, CUT_BINS); i++) {
 		u32 next = sum + (own == 1 ? mine : s.sample[i]);
 #pragma unroll
-		for (int c = 0; c < CUTS; c++) {
+		for (int c = 0; c < N; c++) {
 			if (sum < above[c] && next >= above[c]) found[2 * c] = i;
 			if (sum < to[c] && next >= to[c]) found[2 * c + 1] = i;
 		}
@@ -295,10 +301,11 @@ __device__ inline void bracket_sample(ClusterScratch& s, u32* found, const Part&
 	}
 	__syncthreads();
 #pragma unroll
-	for (int c = 0; c < CUTS; c++) {
+	for (int c = 0; c < N; c++) {
 		u32 first = found[2 * c], last = found[2 * c + 1];
 		u32 high = first > 1 ? radix_key(all.top - (float)(first - 1) / all.scale) : hi, low = max_of(radix_key(all.top - (float)last / all.scale), lo);
 		bins[c] = score_bins(min_of(low, high), high);
+		if (first <= 1 && bins[c].scale > 0) bins[c].hi = ~0u;  // few are wanted: what the sample has missed above it goes to bin 1
 	}
 }
 

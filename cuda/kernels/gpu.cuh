@@ -139,6 +139,12 @@ __device__ __forceinline__ u32 movmatrix_trans(u32 v) {
 __device__ __forceinline__ void cp_async(void* to, const void* from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
+// cp_async_stream is cp_async of what is read once: the first to leave L2.
+__device__ __forceinline__ void cp_async_stream(void* to, const void* from) {
+	u64 policy;
+	asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "l"(policy) : "memory");
+}
 __device__ __forceinline__ void cp_async_zfill(void* to, const void* from, bool there) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }

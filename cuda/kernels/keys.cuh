@@ -66,14 +66,15 @@ __device__ __forceinline__ void load_query(QueryFragment<DIM>& h, const float* q
 	}
 }
 
-// load_keys_async starts the copy of pair i of a page; page -1 is an empty group.
+// load_keys_async starts the copy of pair i of a page; page -1 is an empty group. The scores that are
+// written meanwhile stay in L2 instead of keys, which are not read again soon.
 template <int DIM>
 __device__ __forceinline__ void load_keys_async(KeyPair<DIM>& to, const PagedKV& g, int page, int kv_head, int i) {
 	constexpr int PIECES = KeyPair<DIM>::PIECES;
 	if (page >= 0) {
 		const u16* from = (const u16*)g.k + kv_offset(g, page, kv_head, i * 16);
 #pragma unroll
-		for (int n = 0; n < 16 * PIECES; n += WARP) cp_async(&to.piece[KeyPair<DIM>::at((n + lane()) / PIECES, (n + lane()) % PIECES)], from + (n + lane()) * 8);
+		for (int n = 0; n < 16 * PIECES; n += WARP) cp_async_stream(&to.piece[KeyPair<DIM>::at((n + lane()) / PIECES, (n + lane()) % PIECES)], from + (n + lane()) * 8);
 	}
 	cp_async_commit();
 }

@@ -56,9 +56,10 @@ struct RankedScores {
 		pooled(y, at);
 		return y[0];
 	}
+	__device__ __forceinline__ bool has(int i) const { return range.outside_gap(range.lo + i); }
 	__device__ __forceinline__ u32 key(int i, float s, bool) const {
 		u32 k = radix_key(s);
-		return range.outside_gap(range.lo + i) && k > KEY_NEG_INF ? k : 0;
+		return has(i) && k > KEY_NEG_INF ? k : 0;
 	}
 };
 
@@ -161,30 +162,30 @@ __device__ NOINLINE Selected select_one(ClusterBlock c, ClusterScratch* s, Ranke
 }
 
 // select_anew lists the best positions of a head group's selectable range, and stores them in the step's
-// entry. It returns how many they are. nested is NULL where there is no room for it.
-__device__ inline u32 select_anew(const ReuseArgs& a, const ClusterBlock& c, ClusterScratch& s, NestedScratch* nested, const CacheStep& t, int head_group, int base, const RankedPart& part, i32* list) {
+// entry. It returns how many they are. nested is NULL where there is no room for it; lists are the lists of
+// the block's warps.
+__device__ inline u32 select_anew(const ReuseArgs& a, const ClusterBlock& c, ClusterScratch& s, NestedScratch* nested, u32* lists, const CacheStep& t, int head_group, int base, const RankedPart& part, i32* list) {
 	i64 budget = selection_budget(a.cache, t.p + 1), k = min_of(budget, a.cache.max_selected);
 	i64 best = min_of(a.widened_share > 0 ? (i64)floor(a.widened_share * (double)budget + 1e-9) : a.widened, k);
 	if (k <= 0) return 0;
-	RankedPart parts[CUTS] = {part, part};
-	parts[1].bits += part_words(a.part);
+	RankedPart inner = part;
+	inner.bits += part_words(a.part);
 	bool both = best > 0 && best < k && a.neighbors > 0, settled[CUTS] = {false, false};
 	Selected selected[CUTS] = {select_none(), select_none()};
 	if (nested && both && k < part.n) {
-		parts[1].keys = (u32*)(nested + 1) + warp() * 2 * WARP_LIST;
-		parts[1].at = parts[1].keys + WARP_LIST;
+		u32* const bits[CUTS] = {part.bits, inner.bits};
 		const u32 wants[CUTS] = {(u32)k, (u32)best};
-		select_nested(c, s, *nested, parts, wants, selected, settled);
+		select_nested(c, s, *nested, part, lists, bits, wants, selected, settled);
 	}
 #pragma unroll
 	for (int w = 0; w < CUTS; w++) {
 		if (settled[w] || (w > 0 && !both)) continue;
 		c.sync();  // peers have read what the selection before has counted
-		selected[w] = select_one(c, &s, parts[w], (u32)(w ? best : k), w);
+		selected[w] = select_one(c, &s, w ? inner : part, (u32)(w ? best : k), w);
 	}
 	// Those that get neighbors come first in the entry.
 	i32* index = entry_selection(a.cache, t.slot, head_group, t.number);
-	cluster_put_nested(parts[0], selected[0], parts[1], selected[1], [&](int i, i64 to, i64 place) {
+	cluster_put_nested(part, selected[0], inner, selected[1], [&](int i, i64 to, i64 place) {
 		if (to < a.cap) list[to] = base + i;
 		index[place] = base + i;
 	});
@@ -200,15 +201,15 @@ KERNEL_2_PER_SM(reuse_rank, ReuseArgs, SELECT_THREADS) {
 	pdl_trigger();
 	ClusterScratch& s = *scratch;
 	int head_group = blockIdx.x, slot = blockIdx.y, p = first_position(a.g, slot), group_heads = (int)(a.cache.heads / a.cache.head_groups);
-	bool good = p >= 0 && p < a.width && page_table_valid(a.g, slot, p);
 	pdl_wait();
-	if (!good) return;
+	if (p < 0 || p >= a.width) return;  // an invalid page table is a failure of reuse_selection
 	i64 item = slot * a.cache.head_groups + head_group;
 	int found = load_cg(a.cache.found + item);
 	ClusterBlock c = this_block();
 	CacheStep t = cache_step(a.cache, slot, p);
 	VisibleRange selectable = selectable_range(a.plan, p);
-	float* log = (float*)((u32*)(scratch + 1) + 2 * part_words(a.part) + blockDim.x / WARP * 2 * WARP_LIST);
+	u32* lists = (u32*)(scratch + 1) + 2 * part_words(a.part);
+	float* log = (float*)(lists + blockDim.x / WARP * 2 * (a.nested ? NESTED_LIST : WARP_LIST));
 	RankedScores load = {a.scores + (slot * a.cache.heads + head_group * group_heads) * a.width + selectable.lo, a.width, group_heads, log, selectable};
 	RankedPart part = list_part(c, s, max_of(selectable.hi - selectable.lo, 0), a.part, load, 0, 2);
 	i32* list = a.index + item * a.cap;
@@ -217,7 +218,7 @@ KERNEL_2_PER_SM(reuse_rank, ReuseArgs, SELECT_THREADS) {
 		all = list_reused(a, c, s, t, head_group, found, selectable, part, list);
 	} else {
 		if (group_heads > 1) group_softmax(a, slot * a.cache.heads + head_group * group_heads, group_heads, log);
-		all = select_anew(a, c, s, a.nested ? (NestedScratch*)(log + 2 * group_heads) : nullptr, t, head_group, selectable.lo, part, list);
+		all = select_anew(a, c, s, a.nested ? (NestedScratch*)(log + 2 * group_heads) : nullptr, lists, t, head_group, selectable.lo, part, list);
 	}
 	if (threadIdx.x == 0 && c.rank == 0) {
 		if (all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);

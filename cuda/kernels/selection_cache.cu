@@ -36,11 +36,19 @@ struct ReuseBlock {
 	__device__ __forceinline__ i64 head(const ReuseArgs& a, int i) const { return step.slot * a.cache.heads + first * group_heads + i; }
 };
 
-// load_entries loads what find_entries looks through, and stores the queries of the step.
-__device__ inline void load_entries(const ReuseArgs& a, const ReuseBlock& b, bool store) {
-	int dim = (int)a.g.dim, n = 3 * b.step.number;
-	i64 head = b.head(a, 0);
+// load_records loads the entries that find_entries looks through, and prefetches their queries.
+__device__ inline void load_records(const ReuseArgs& a, const ReuseBlock& b) {
+	constexpr int LINE = 32;  // floats of a cache line
+	int n = 3 * b.step.number;
+	i64 lines = (b.step.number * a.g.dim + LINE - 1) / LINE;
 	for (int i = threadIdx.x; i < b.groups * n; i += blockDim.x) b.records[i] = entry_record(a.cache, b.step.slot, b.first + i / n, 0)[i % n];
+	for (int i = threadIdx.x; i < b.heads() * lines; i += blockDim.x) prefetch_l2(a.cache.query + b.head(a, i / lines) * a.cache.block * a.g.dim + i % lines * LINE);
+}
+
+// load_queries loads the queries of the step, and stores them.
+__device__ inline void load_queries(const ReuseArgs& a, const ReuseBlock& b, bool store) {
+	int dim = (int)a.g.dim;
+	i64 head = b.head(a, 0);
 	for (int i = threadIdx.x; i < b.heads() * dim; i += blockDim.x) {
 		float x = a.cos_q[head * dim + i];
 		b.q[i] = x;
@@ -113,6 +121,7 @@ __device__ __forceinline__ void score_part(const ReuseArgs& a, const ReuseBlock&
 		}
 	};
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, blockIdx.y, a.q + b.head(a, valid ? head : 0) * DIM, valid, 1 / sqrtf((float)DIM), warp_pages(p / PAGE + 1), p / PAGE, false, page, put);
+	pdl_trigger();
 	if (!b.several()) return;
 	sum.merge_lane(1);
 	sum.merge_lane(2);
@@ -248,28 +257,32 @@ __device__ __forceinline__ i64 score_room(const ReuseArgs& a) {
 
 // reuse (select) finds what the head groups of kv head blockIdx.y of slot blockIdx.z reuse, and scores
 // part blockIdx.x of its pages for the others. Shared memory: what scoring takes, the queries, what is
-// found and the entries.
+// found and the entries. It triggers its dependents only when a block has scored: blocks of reuse_rank that
+// take the first places that become free share multiprocessors while others idle.
 template <int BITS, int DIM>
 __device__ __forceinline__ void reuse(const ReuseArgs& a) {
 	DYNAMIC_SHARED(unsigned char, shared);
-	pdl_trigger();
 	ReuseBlock b;
-	int part = blockIdx.x, slot = blockIdx.z, p = first_position(a.g, slot);
+	int part = blockIdx.x, slot = blockIdx.z, p = first_position(a.g, slot), groups = (int)(a.cache.head_groups / a.g.heads);
 	bool good = p >= 0 && page_table_valid(a.g, slot, p);
-	pdl_wait();
-	if (!good) return;
-	if (p >= a.width) {
-		if (threadIdx.x == 0 && part == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
+	if (!good || p >= a.width) {
+		pdl_wait();
+		if (part > 0 || threadIdx.x > 0 || p < 0) return;
+		if (good) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
+		for (int i = 0; i < groups; i++) a.cache.found[slot * a.cache.head_groups + blockIdx.y * groups + i] = -1;  // which reuse_rank reads
 		return;
 	}
+	if (!a.early) pdl_wait();
 	b.step = cache_step(a.cache, slot, p);
-	b.groups = (int)(a.cache.head_groups / a.g.heads);
+	b.groups = groups;
 	b.group_heads = (int)(a.cache.heads / a.cache.head_groups);
 	b.first = (int)blockIdx.y * b.groups;
 	b.q = (float*)(shared + score_room<BITS, DIM>(a));
 	b.found = (int*)(b.q + b.heads() * a.g.dim);
 	b.records = b.found + b.groups;
-	load_entries(a, b, part == 0);
+	load_records(a, b);
+	if (a.early) pdl_wait();
+	load_queries(a, b, part == 0);
 	find_entries(a, b.step, b.first, b.groups, b.q, b.records, b.found);
 	if (part == 0 && threadIdx.x == 0) check_budget(a, p);
 	bool select = false;

@@ -91,6 +91,7 @@ struct ReuseArgs {
 	i64 neighbors, keep_slid;
 	MirrorKeys mirror;  // of a mirror that is NULL: the keys of the cache
 	i64 part, nested;   // of reuse_rank: elements of a block, at most; there is a NestedScratch
+	i64 early;          // of reuse_selection: what earlier steps stored and selected is complete before pdl_wait
 	PagedKV g;
 	Plan plan;
 };

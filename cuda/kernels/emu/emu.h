@@ -309,6 +309,7 @@ inline uint32_t movmatrix_trans(uint32_t v) {
 inline void cp_async(void* to, const void* from) {
 	emu::cp_async_issue((void*)ASSUME_ALIGNED_16(to), ASSUME_ALIGNED_16(from));
 }
+inline void cp_async_stream(void* to, const void* from) { cp_async(to, from); }
 inline void cp_async_zfill(void* to, const void* from, bool there) {
 	emu::cp_async_issue((void*)ASSUME_ALIGNED_16(to), there ? ASSUME_ALIGNED_16(from) : nullptr);
 }
