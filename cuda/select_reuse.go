@@ -61,8 +61,9 @@ func (o *ops) reuseSelection(r *device.ReuseSelection) {
 		more += both
 	}
 	part := listPart(width, cluster)
-	o.reuse(name, r, parts, part, nested).pdlHold(true).runShared(blocks{parts, kvHeads, slots}, 256, shared)
-	o.reuse("reuse_rank", r, parts, part, nested).selectLists(groups, slots, width, cluster, bitmaps, more)
+	o.reuse(name, r, parts, part, nested).pdlEarly().runShared(blocks{parts, kvHeads, slots}, 256, shared)
+	o.reuse("reuse_rank", r, parts, part, nested).inClusters(cluster).
+		runShared(blocks{groups, slots, cluster}, listThreads(width, cluster), selectShared(width, cluster, bitmaps, more))
 }
 
 // reuseKernel is the kernel that finds entries and scores, and the bytes of shared memory that it
@@ -88,7 +89,7 @@ func (o *ops) reuse(name string, r *device.ReuseSelection, parts, part int, nest
 		tensor(r.Scores).tensor(r.Compared).tensor(r.Q).work(0).int(r.Scores.Dim(2), parts).
 		int(w.Best.Count).float(w.Best.Share).int(w.Each).bool(w.KeepSlid).mirror(r.Keys, r.Q.Dim(2)).int(part).bool(nested).
 		bool(o.d.hazards.complete(r.Cache.Entry, r.Cache.Query, r.Cache.Since)).
-		pages(r.KV, 1).plan(r.Plan).pdlEarly()
+		pages(r.KV, 1).plan(r.Plan)
 }
 
 // reuseAttendKernels attend to the selection too, by head dimension.
@@ -131,7 +132,7 @@ func (o *ops) reuseAttend(dst device.Tensor, r *device.ReuseSelection) bool {
 		return false
 	}
 	early := o.pastComplete() && o.d.hazards.complete(m.Entry, m.Query, m.Index, m.Since)
-	o.reuse(name, r, 0, 0, false).tensor(dst).bool(early).int(listed, selected, fixed, local, query, entries).pdlHold(true).
+	o.reuse(name, r, 0, 0, false).tensor(dst).bool(early).int(listed, selected, fixed, local, query, entries).pdlEarly().pdlHold(true).
 		runShared(blocks{1, r.Q.Dim(1), r.KV.Len.Dim(0)}, 256, shared)
 	o.decodeWhole(&device.Attend{Dst: dst, Q: r.Q, KV: r.KV, Plan: r.Plan})
 	return true

@@ -195,13 +195,13 @@ __device__ inline u32 select_anew(const ReuseArgs& a, const ClusterBlock& c, Clu
 // reuse_rank (select) lists what each head group reads: what it reuses, or the best of what
 // reuse_selection has scored; and makes the step's entries. Grid: (head group, slot, block of the
 // cluster). Bound by the latency of the cluster's barriers, and by reading the scores from L2, of all
-// heads of a group, or the positions of an entry.
+// heads of a group, or the positions of an entry. It is no early launch: its blocks would take the first
+// places that reuse_selection leaves, two on a multiprocessor, while others idle.
 KERNEL_2_PER_SM(reuse_rank, ReuseArgs, SELECT_THREADS) {
 	DYNAMIC_SHARED(ClusterScratch, scratch);
 	pdl_trigger();
 	ClusterScratch& s = *scratch;
 	int head_group = blockIdx.x, slot = blockIdx.y, p = first_position(a.g, slot), group_heads = (int)(a.cache.heads / a.cache.head_groups);
-	pdl_wait();
 	if (p < 0 || p >= a.width) return;  // an invalid page table is a failure of reuse_selection
 	i64 item = slot * a.cache.head_groups + head_group;
 	int found = load_cg(a.cache.found + item);

@@ -121,7 +121,6 @@ __device__ __forceinline__ void score_part(const ReuseArgs& a, const ReuseBlock&
 		}
 	};
 	score_pages<DIM>(a.g, ring + warp() * KEY_STAGES, blockIdx.y, a.q + b.head(a, valid ? head : 0) * DIM, valid, 1 / sqrtf((float)DIM), warp_pages(p / PAGE + 1), p / PAGE, false, page, put);
-	pdl_trigger();
 	if (!b.several()) return;
 	sum.merge_lane(1);
 	sum.merge_lane(2);
@@ -257,8 +256,7 @@ __device__ __forceinline__ i64 score_room(const ReuseArgs& a) {
 
 // reuse (select) finds what the head groups of kv head blockIdx.y of slot blockIdx.z reuse, and scores
 // part blockIdx.x of its pages for the others. Shared memory: what scoring takes, the queries, what is
-// found and the entries. It triggers its dependents only when a block has scored: blocks of reuse_rank that
-// take the first places that become free share multiprocessors while others idle.
+// found and the entries.
 template <int BITS, int DIM>
 __device__ __forceinline__ void reuse(const ReuseArgs& a) {
 	DYNAMIC_SHARED(unsigned char, shared);
