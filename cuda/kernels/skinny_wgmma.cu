@@ -271,22 +271,24 @@ __device__ __forceinline__ void add_parts(float (&c)[N / 2], const float* part, 
 	}
 }
 
-// store_tile is the epilogue of a tile: scales, then store, add or SwiGLU.
+// store_tile is the epilogue of a tile: scales, then store, add or SwiGLU. What is added to is loaded
+// before anything is stored, so that the loads are in flight at the same time.
 template <int N>
 __device__ __forceinline__ void store_tile(const SkinnyWgmmaArgs& a, int tile, const float (&c)[N / 2], const float* scales) {
 	TileRows at = tile_rows(a, tile);
 	i64 n = of_matrix(a.n, at.matrix);
-	float* dst = of_matrix(a.dst, at.matrix);
+	float *dst = of_matrix(a.dst, at.matrix), before[N / 2];
+	auto column_of = [&](int j) { return j / 4 * 8 + lane() % 4 * 2 + j % 2; };
+	auto row_of = [&](int j) { return at.first + lane() / 4 + j / 2 % 2 * 8; };
+	auto there = [&](int j) { return column_of(j) < (int)a.rows && row_of(j) < n; };
+#pragma unroll
+	for (int j = 0; j < N / 2; j++) before[j] = a.mode == ADD && there(j) ? ld_cg(dst + column_of(j) * n + row_of(j)) : 0;
 #pragma unroll
 	for (int j = 0; j < N / 2; j++) {
-		int column = j / 4 * 8 + lane() % 4 * 2 + j % 2, half = j / 2 % 2, row = at.first + lane() / 4 + half * 8;
-		if (column >= (int)a.rows || row >= n) continue;
-		float scale = scales[column], y = c[j] * scale, *to = dst + column * n + row;
-		if (a.mode == GATE) {
-			if (half == 0) *to = y / (1 + expf(-y)) * (c[min_of(j + 2, N / 2 - 1)] * scale);
-		} else {
-			*to = a.mode == ADD ? ld_cg(to) + y : y;
-		}
+		if (!there(j) || a.mode == GATE && j / 2 % 2 == 1) continue;
+		float scale = scales[column_of(j)], y = c[j] * scale;
+		if (a.mode == GATE) y = y / (1 + expf(-y)) * (c[min_of(j + 2, N / 2 - 1)] * scale);
+		dst[column_of(j) * n + row_of(j)] = before[j] + y;
 	}
 }
 
