@@ -112,7 +112,11 @@ func (o *ops) decode(c *device.Attend) bool {
 // list that leaves nothing out has the bits of dense attention.
 func (o *ops) decodeSplits(c *device.Attend) (splits, cluster int) {
 	p := &c.Plan
-	splits = max(1, o.d.drv.multiprocessors()/max(c.Q.Dim(0)*c.KV.K.Dim(1), 1))
+	heads, multiprocessors := max(c.Q.Dim(0)*c.KV.K.Dim(1), 1), o.d.drv.multiprocessors()
+	splits = max(1, multiprocessors/heads)
+	if splits == 1 { // two blocks are resident on a multiprocessor
+		splits = max(1, 2*multiprocessors/heads)
+	}
 	if p.Mixture && p.Span == (device.Span{}) && p.Align == 0 {
 		tiles := (ceil(p.Sink, device.PageLen) + ceil(p.Recent, device.PageLen) + 1) * 4
 		splits = max(1, min(splits, ceil(tiles+ceil(p.List.Index.Dim(2), 16), ringWarps)))
