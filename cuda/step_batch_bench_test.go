@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/gollm/gollm/device"
@@ -79,26 +80,39 @@ func newBatchModel(b *testing.B, d *dev, s batchShape, weights string, rows, dep
 	return m
 }
 
-// step queues a decode step of all sequences without sampling, and without
-// attention if attend is false.
-func (m *batchModel) step(attend bool) {
+// batchParts are the parts of a layer, in order, and the output projection.
+var batchParts = []string{"qkv", "rotate", "attend", "o", "gate-up", "down", "output"}
+
+// step queues the parts named of a decode step of all sequences, without sampling.
+func (m *batchModel) step(parts ...string) {
 	o, n := m.d.ops, devtest.Norm{W: m.norm, Eps: 1e-5}
+	q, k, v := m.q.Reshape(m.rows, m.heads, 128), m.k.Reshape(m.rows, m.kvHeads, 128), m.v.Reshape(m.rows, m.kvHeads, 128)
 	for l := range m.layers {
 		w, kv := &m.layers[l], m.kv[l]
-		devtest.NormProducts(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.z)
-		if attend {
-			q := m.q.Reshape(m.rows, m.heads, 128)
-			devtest.RotateAppend(o, kv, q, m.k.Reshape(m.rows, m.kvHeads, 128), m.v.Reshape(m.rows, m.kvHeads, 128), m.pos, m.rope)
-			device.Do(o, device.Attend{Dst: m.y.Reshape(m.rows, m.heads, 128), Q: q, KV: kv, Plan: device.Plan{}})
+		for _, part := range parts {
+			switch part {
+			case "qkv":
+				devtest.NormProducts(o, []device.Tensor{m.q, m.k, m.v}, m.x, n, w[0:3], m.z)
+			case "rotate":
+				devtest.RotateAppend(o, kv, q, k, v, m.pos, m.rope)
+			case "attend":
+				device.Do(o, device.Attend{Dst: m.y.Reshape(m.rows, m.heads, 128), Q: q, KV: kv, Plan: device.Plan{}})
+			case "o":
+				devtest.AddProduct(o, m.x, m.y, w[3], m.z)
+			case "gate-up":
+				devtest.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.z)
+			case "down":
+				devtest.AddProduct(o, m.x, m.gate, w[6], m.z)
+			}
 		}
-		devtest.AddProduct(o, m.x, m.y, w[3], m.z)
-		devtest.NormSwiGLU(o, []device.Tensor{m.gate, m.up}, m.x, n, w[4:6], m.z)
-		devtest.AddProduct(o, m.x, m.gate, w[6], m.z)
 	}
-	devtest.NormProducts(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
+	if slices.Contains(parts, "output") {
+		devtest.NormProducts(o, []device.Tensor{m.out}, m.x, n, []device.Tensor{m.output}, m.z)
+	}
 }
 
-// BenchmarkBatch is a decode step of some sequences: bytes of weights and of the cache.
+// BenchmarkBatch is a decode step of some sequences: bytes of weights and of the cache. Then the step
+// without attention, and each part by itself, in all layers, one after the other.
 func BenchmarkBatch(b *testing.B) {
 	d := openBench(b)
 	copied := copyRate(b, d)
@@ -110,10 +124,22 @@ func BenchmarkBatch(b *testing.B) {
 					free, err := d.Scope(func() error {
 						m := newBatchModel(b, d, s, weights, rows, depth)
 						for _, attend := range []bool{true, false} {
+							parts := batchParts
+							if !attend {
+								parts = []string{"qkv", "o", "gate-up", "down", "output"}
+							}
 							b.Run(fmt.Sprintf("attention=%v", attend), func(b *testing.B) {
-								seconds := measure(b, d, func() { m.step(attend) })
+								seconds := measure(b, d, func() { m.step(parts...) })
 								reportRate(b, float64(m.bytes), seconds, copied)
 								b.ReportMetric(float64(rows)/seconds, "tok/s")
+							})
+						}
+						for _, part := range batchParts {
+							b.Run("part="+part, func(b *testing.B) {
+								for b.Loop() { // measured in a graph, with its own repetition
+								}
+								b.ReportMetric(0, "ns/op")
+								b.ReportMetric(measure(b, d, func() { m.step(part) })*1e6, "us")
 							})
 						}
 						return nil
