@@ -49,7 +49,7 @@ func (r *report) models(parts []string) []modelSpec {
 		{modelSpec{"llama-3.1-8b", "f16", 4, false}, []string{agree, prefill}}, {modelSpec{"mistral-7b", "f16", 4, false}, []string{agree}},
 		{modelSpec{"mistral-7b", "q4_k_m", 4, true}, []string{agree}},
 		{modelSpec{"llama-3.1-8b", "f16", 0, false}, []string{dense, "interrupt", decode, prefill, prefixCache, served}},
-		{modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense, batches, sparseSteps}},
+		{modelSpec{"llama-3.1-8b", "q8_0", 0, false}, []string{dense, batches, sparseSteps, sparseBatches}},
 		{modelSpec{"llama-3.1-8b", "q4_k_m", 0, false}, []string{dense, families, everyMethod}},
 		{modelSpec{"qwen2.5-7b", "q4_k_m", 0, false}, []string{families}}, {modelSpec{"qwen3-8b", "q4_k_m", 0, false}, []string{families}},
 		{modelSpec{"llama-2-7b", "f16", 0, false}, []string{decode}}, {smallMethods, []string{everyMethod}},

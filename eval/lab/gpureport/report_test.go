@@ -219,7 +219,7 @@ func TestBesideSteps(t *testing.T) {
 func TestOnly(t *testing.T) {
 	r := &report{only: "Sparse, pytorch"}
 	some, err := r.asked(r.parts())
-	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse steps, sparse prefill" {
+	if got := strings.Join(names(some), ", "); err != nil || got != "devices, PyTorch, sparse decode, sparse steps, sparse batches, sparse prefill" {
 		t.Errorf("%s, %v", got, err)
 	}
 	if got := strings.Join(r.about.NotAsked, ", "); got != "suite, sanitizer, agreement, decode and prefill, families, batched decode, interrupt, every method runs, prefix cache, serve" {

@@ -6,8 +6,12 @@ import (
 	"strings"
 )
 
-// sparseSteps is the part with the whole step of every method of decoding beside dense.
-const sparseSteps = "sparse steps"
+// sparseSteps is the part with the whole step of every method of decoding beside dense, of one
+// sequence, and sparseBatches that of several.
+const (
+	sparseSteps   = "sparse steps"
+	sparseBatches = "sparse batches"
+)
 
 // stepSetting is a setting of attention and what its steps should be, behind 128k tokens
 // and one sequence; 0 is no aim.
@@ -75,33 +79,36 @@ func (r *report) stepSettings() [][]stepSetting {
 	return all
 }
 
-// stepLengths are the lengths of the part: sequences, thousands of tokens behind each.
-var stepLengths = []struct{ batch, k int }{{1, 32}, {1, 128}, {16, 32}}
+// stepLengths are the thousands of tokens behind each of so many sequences.
+var stepLengths = map[int][]int{1: {32, 128}, 16: {32}}
 
 // name is a setting as a row has it: without the folder of its files.
 func (s stepSetting) name() string {
 	return strings.NewReplacer("%s/channels.npy", "channels.npy", "%s", "nets").Replace(s.attn)
 }
 
-// sparseStepRows are the rows of sparseSteps, in the order in which it fills them: of each
-// setting its step at each length, then its attention and its selection where they have
-// aims.
-func (r *report) sparseStepRows() []*row {
+// sparseStepRows are the rows of sparseSteps, or of sparseBatches, in the order in which they are
+// filled: of each setting its step at each length, then for one sequence its attention and its
+// selection where they have aims.
+func (r *report) sparseStepRows(batch int) []*row {
 	how := "Llama-3.1-8B Q8_0, beside dense"
+	if batch > 1 {
+		how += fmt.Sprintf(", %d sequences", batch)
+	}
 	var rows []*row
 	for _, group := range r.stepSettings() {
 		for _, s := range group {
-			for _, n := range stepLengths {
-				w := &row{What: fmt.Sprintf("%s step behind %dk", s.name(), n.k), How: how, Aim: atLeast("value", 1)}
-				if n.batch > 1 {
-					w.How, w.Aim = fmt.Sprintf("%s, %d sequences", how, n.batch), nil
+			for _, k := range stepLengths[batch] {
+				w := &row{What: fmt.Sprintf("%s step behind %dk", s.name(), k), How: how}
+				if batch == 1 {
+					w.Aim = atLeast("value", 1)
 				}
 				rows = append(rows, w)
 			}
-			if s.times > 0 {
+			if batch == 1 && s.times > 0 {
 				rows = append(rows, &row{What: s.name() + " attention of a step behind 128k", How: how + ", selection included" + byLength, Aim: atLeast("value", s.times)})
 			}
-			if s.selectMS > 0 {
+			if batch == 1 && s.selectMS > 0 {
 				rows = append(rows, &row{What: s.name() + " selection behind 128k", How: how + ", by marks", Aim: atMost(s.selectMS)})
 			}
 		}
@@ -109,9 +116,29 @@ func (r *report) sparseStepRows() []*row {
 	return rows
 }
 
-// sparseSteps measures them, then densities: those take a pass of their own, in which every list
-// is counted. A group that fails leaves its rows unmeasured.
+// rowsOf is the number of rows of a setting.
+func (s stepSetting) rowsOf(batch int) int {
+	n := len(stepLengths[batch])
+	if batch == 1 {
+		n += count(s.times > 0) + count(s.selectMS > 0)
+	}
+	return n
+}
+
+// sparseSteps measures the steps of one sequence, then densities: those take a pass of their own,
+// in which every list is counted.
 func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
+	return r.stepGroups(ctx, 1, rows, true)
+}
+
+// sparseBatches measures those of several.
+func (r *report) sparseBatches(ctx context.Context, rows []*row) error {
+	return r.stepGroups(ctx, 16, rows, false)
+}
+
+// stepGroups measures all settings, and their densities where they are asked for. A group that
+// fails leaves its rows unmeasured.
+func (r *report) stepGroups(ctx context.Context, batch int, rows []*row, counted bool) error {
 	m := modelSpec{"llama-3.1-8b", "q8_0", 0, false}
 	var files string
 	var filesErr error
@@ -120,19 +147,17 @@ func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
 	}
 	var densities []func()
 	for _, group := range r.stepSettings() {
-		n := len(group) * len(stepLengths)
+		n := 0
+		var settings []string
 		for _, s := range group {
-			n += count(s.times > 0) + count(s.selectMS > 0)
+			n += s.rowsOf(batch)
+			settings = append(settings, strings.ReplaceAll(s.attn, "%s", files))
 		}
 		own := rows[:n]
 		rows = rows[n:]
-		var settings []string
 		err := filesErr
-		for _, s := range group {
-			settings = append(settings, strings.ReplaceAll(s.attn, "%s", files))
-		}
 		if err == nil {
-			err = r.stepGroup(ctx, m, group, settings, own)
+			err = r.stepGroup(ctx, m, batch, group, settings, own)
 		}
 		if err != nil {
 			for _, w := range own {
@@ -142,7 +167,9 @@ func (r *report) sparseSteps(ctx context.Context, rows []*row) error {
 			}
 			continue
 		}
-		densities = append(densities, func() { r.stepDensities(ctx, m, group, settings, own) })
+		if counted {
+			densities = append(densities, func() { r.stepDensities(ctx, m, group, settings, own) })
+		}
 	}
 	for _, measure := range densities {
 		measure()
@@ -159,15 +186,14 @@ func (r *report) stepDensities(ctx context.Context, m modelSpec, group []stepSet
 	}
 	b, err := r.bench(ctx, m, args...)
 	for i, s := range group {
-		for range stepLengths {
+		for _, w := range rows[:len(stepLengths[1])] {
 			if err != nil {
-				rows[0].Note += "; density not counted"
+				w.Note += "; density not counted"
 			} else {
-				rows[0].Density = b.Rows[1+i].Density
+				w.Density = b.Rows[1+i].Density
 			}
-			rows = rows[1:]
 		}
-		rows = rows[count(s.times > 0)+count(s.selectMS > 0):]
+		rows = rows[s.rowsOf(1):]
 	}
 }
 
@@ -179,51 +205,38 @@ func count(is bool) int {
 	return 0
 }
 
-// stepGroup measures a group of settings with one sequence, then with several.
-func (r *report) stepGroup(ctx context.Context, m modelSpec, group []stepSetting, settings []string, rows []*row) error {
-	measured := map[[2]int][]benchRow{} // by sequences and thousands of tokens: dense, then the settings
-	var short benchRow
-	for _, batch := range []int{1, 16} {
-		depths, lengths := []string{r.shortest()}, []int{}
-		for _, n := range stepLengths {
-			if n.batch == batch {
-				depths, lengths = append(depths, r.length(n.k)), append(lengths, n.k)
-			}
-		}
-		sequences := batch
-		if r.small {
-			sequences = min(batch, 2)
-		}
-		args := append(r.once(), "--prefill", "0", "--decode", strings.Join(depths, ","), "--batch", fmt.Sprint(sequences), "--density=false", "--attn", "dense")
-		for _, attn := range settings {
-			args = append(args, "--attn", attn)
-		}
-		b, err := r.bench(ctx, m, args...)
-		if err != nil {
-			return err
-		}
-		each := 1 + len(settings)
-		if batch == 1 {
-			short = b.Rows[0]
-		}
-		for i, k := range lengths {
-			measured[[2]int{batch, k}] = b.Rows[(1+i)*each : (2+i)*each]
-		}
+// stepGroup measures a group of settings, and of one sequence dense behind a short past, too.
+func (r *report) stepGroup(ctx context.Context, m modelSpec, batch int, group []stepSetting, settings []string, rows []*row) error {
+	depths, sequences := []string{r.shortest()}, batch
+	for _, k := range stepLengths[batch] {
+		depths = append(depths, r.length(k))
 	}
+	if r.small {
+		sequences = min(batch, 2)
+	}
+	args := append(r.once(), "--prefill", "0", "--decode", strings.Join(depths, ","), "--batch", fmt.Sprint(sequences), "--density=false", "--attn", "dense")
+	for _, attn := range settings {
+		args = append(args, "--attn", attn)
+	}
+	b, err := r.bench(ctx, m, args...)
+	if err != nil {
+		return err
+	}
+	each := 1 + len(settings)
+	at := func(depth, setting int) benchRow { return b.Rows[depth*each+setting] }
+	last := len(stepLengths[batch]) // the longest
 	for i, s := range group {
-		for _, n := range stepLengths {
-			of := measured[[2]int{n.batch, n.k}]
-			rows[0].step(of[0], of[1+i])
-			rows = rows[1:]
+		for d := range stepLengths[batch] {
+			rows[d].step(at(d+1, 0), at(d+1, i+1))
 		}
-		dense, own := measured[[2]int{1, 128}][0], measured[[2]int{1, 128}][1+i]
-		if s.times > 0 {
-			besideSteps(1, short, dense, own, rows[0], nil, nil)
-			rows = rows[1:]
+		own := rows[last:s.rowsOf(batch)]
+		rows = rows[s.rowsOf(batch):]
+		if len(own) > 0 && s.times > 0 {
+			besideSteps(1, at(0, 0), at(last, 0), at(last, i+1), own[0], nil, nil)
+			own = own[1:]
 		}
-		if s.selectMS > 0 {
-			rows[0].set(own.SelectMS, "ms")
-			rows = rows[1:]
+		if len(own) > 0 {
+			own[0].set(at(last, i+1).SelectMS, "ms")
 		}
 	}
 	return nil

@@ -32,12 +32,12 @@ echo '{"rows": [{"tok_s": 1000, "attend_ms": 0.5}, {"tok_s": 900},
 	close(done)
 	m := modelSpec{"llama-3.1-8b", "q8_0", 0, false}
 	r.made[r.like(m).String()] = &making{path: "model.gguf", done: done}
-	rows := r.sparseStepRows()
+	rows := r.sparseStepRows(1)
 	if err := r.sparseSteps(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]struct{ value, density float64 }{
-		"topk(k=0.1) step behind 32k":                {1.2, 0.3}, // of one sequence and of 16
+		"topk(k=0.1) step behind 32k":                {1.2, 0.3},
 		"topk(k=0.1) step behind 128k":               {2, 0.3},
 		"topk(k=0.1) selection behind 128k":          {1.5, 0},
 		"cis(k=0.1) attention of a step behind 128k": {(4 + 0.5) / (1.5 + 0.5), 0}, // 5 ms beside 1, 2.5 beside 1
@@ -60,6 +60,16 @@ echo '{"rows": [{"tok_s": 1000, "attend_ms": 0.5}, {"tok_s": 900},
 	for what := range want {
 		if !seen[what] {
 			t.Errorf("no row %s", what)
+		}
+	}
+
+	several := r.sparseStepRows(16)
+	if err := r.sparseBatches(t.Context(), several); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range several {
+		if strings.HasPrefix(w.What, "topk") && (math.Abs(w.Value-1.2) > 1e-9 || w.Density != 0) {
+			t.Errorf("%s %s: %v at %v, want 1.2 and no density", w.What, w.How, w.Value, w.Density)
 		}
 	}
 }
