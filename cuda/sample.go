@@ -32,7 +32,10 @@ func (o *ops) sampleResidual(c *device.Sample) {
 	l, kv, r := &c.List, c.KV, &c.Residual
 	rows, heads, groups := c.Q.Dim(0), c.Q.Dim(1), l.Index.Dim(1)
 	checkDim(op, c.Q.Dim(2))
-	perSlot := device.RowsPerSlot(op, rows, kv)
+	if o.samplesParts(c) {
+		o.sampleParts(c)
+		return
+	}
 	cluster := o.residualCluster(rows*groups, kv.Pages.Dim(1))
 	// Scratch of an item: the moments of its chunks, and what bitmaps there is no shared memory for.
 	size, shared, global := 0, 0, 0
@@ -51,11 +54,63 @@ func (o *ops) sampleResidual(c *device.Sample) {
 		size += cluster * maps
 	}
 	o.inPieces(op, rows*groups, max(size, 16), func(first, items int) {
-		o.launch(name).tensor(l.Index).tensor(l.Count).tensor(l.Weight).tensor(c.Q).work(0).
-			int(size, global, first, groups, l.Index.Dim(2), heads, r.Pilot.Count).float(r.Pilot.Share, r.Eps, r.Z).
-			bool(r.Values).bool(r.Finite).bool(r.Fresh).bool(r.Replace).bool(r.Listed).
-			draw(r.Draw, r.Requests).pages(kv, perSlot).plan(c.Plan).
-			pdlEarly().inClusters(cluster).runShared(blocks{items, 1, cluster}, residualThreads, shared)
+		o.launch(name).residual(c, size, global, first).inClusters(cluster).runShared(blocks{items, 1, cluster}, residualThreads, shared)
+	})
+}
+
+// residual appends the ResidualArgs of a piece, of which an item has so many bytes of scratch, global of
+// them for a block's bitmaps.
+func (l *launch) residual(c *device.Sample, size, global, first int) *launch {
+	r := &c.Residual
+	return l.tensor(c.List.Index).tensor(c.List.Count).tensor(c.List.Weight).tensor(c.Q).work(0).
+		int(size, global, first, c.List.Index.Dim(1), c.List.Index.Dim(2), c.Q.Dim(1), r.Pilot.Count).float(r.Pilot.Share, r.Eps, r.Z).
+		bool(r.Values).bool(r.Finite).bool(r.Fresh).bool(r.Replace).bool(r.Listed).
+		draw(r.Draw, r.Requests).pages(c.KV, device.RowsPerSlot("ResidualSample", c.Q.Dim(0), c.KV)).plan(c.Plan).pdlEarly()
+}
+
+// Of the kernels residual_sample_64 and residual_sample_128, in which each block of a cluster has
+// consecutive pages of the row.
+const (
+	partThreads  = 512
+	partHeads    = 8                       // of a head group
+	partList     = 2 * 16 * device.PageLen // bytes of a warp's list of keys
+	partPage     = 8 + 8 + 8 + 4           // bytes of a page's bitmaps and counts
+	partChunks   = 256                     // of a row of up to 4,096 pages; of a longer one, one for partChunkOf
+	partChunkOf  = 16                      // pages
+	partMoments  = 32                      // bytes of KeyMoments
+	partCounters = 4 * 8                   // bytes of what each block lists
+)
+
+// samplesParts reports whether they do what a call asks for. It depends on the call's settings and on the
+// length of its sequences, and not on how many there are: what is sampled does not change with the batch.
+func (o *ops) samplesParts(c *device.Sample) bool {
+	r, k, heads := &c.Residual, c.KV.K, c.Q.Dim(1)/c.List.Index.Dim(1)
+	plain := !r.Values && !r.Fresh && !r.Replace && !r.Listed && c.Plan.List.Weight.Absent()
+	keys := !r.Scored() || k.DType == device.F16 && (k.Dim(3) == 64 || k.Dim(3) == 128) && heads <= partHeads
+	return plain && keys && partShared(c.KV.Pages.Dim(1), 1, partThreads) <= o.room(partName(c))
+}
+
+// partName is the kernel for a call. Where no key is read, it is any of them.
+func partName(c *device.Sample) string {
+	if c.KV.K.Dim(3) == 64 {
+		return "residual_sample_64"
+	}
+	return "residual_sample_128"
+}
+
+// partShared is the shared memory of a block, of which a cluster has so many for each list.
+func partShared(pages, cluster, threads int) int {
+	return threads/32*partList + partPage*(ceil(pages, cluster)+2*partChunkOf) + 16
+}
+
+func (o *ops) sampleParts(c *device.Sample) {
+	pages, heads, groups := c.KV.Pages.Dim(1), c.Q.Dim(1), c.List.Index.Dim(1)
+	items := c.Q.Dim(0) * groups
+	cluster := o.residualCluster(items, pages)
+	size := partMoments*heads/groups*max(partChunks, ceil(pages, partChunkOf)) + partCounters
+	o.inPieces("ResidualSample", items, size, func(first, n int) {
+		o.launch(partName(c)).residual(c, size, 0, first).inClusters(cluster).
+			runShared(blocks{n, 1, cluster}, partThreads, partShared(pages, cluster, partThreads))
 	})
 }
 

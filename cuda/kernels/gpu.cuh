@@ -194,6 +194,13 @@ __device__ __forceinline__ void dsmem_load4(float v[4], const float* at, int ran
 #endif
 }
 
+// dsmem_or sets bits of a word of a peer's shared memory; the next barrier of the cluster makes them visible.
+__device__ __forceinline__ void dsmem_or(u32* at, u32 bits, int rank) {
+#if __CUDA_ARCH__ >= 900
+	asm volatile("{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %2;\n\tred.relaxed.cluster.shared::cluster.or.b32 [there], %1;\n\t}" ::"r"((u32)__cvta_generic_to_shared(at)), "r"(bits), "r"(rank) : "memory");
+#endif
+}
+
 // exp2_ftz is 2^x by the special function unit, subnormal results flushed to zero.
 __device__ __forceinline__ float exp2_ftz(float x) {
 	float y;

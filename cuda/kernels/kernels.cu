@@ -5,6 +5,7 @@
 #include "decode.cu"
 #include "decode_each.cu"
 #include "sample_residual.cu"
+#include "sample_residual_mma.cu"
 #include "sample_features.cu"
 #include "flash.cu"
 #include "flash_wgmma.cu"

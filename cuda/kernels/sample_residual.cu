@@ -19,33 +19,12 @@
 // the moments of its exponentials, and these are merged in the order of chunks as Chan et al.
 // merge variances. Blocks meet three times: for the moments, the sample, and the counts of what
 // each writes.
-#include "cluster_select.cuh"
-#include "philox.cuh"
-#include "read_map.cuh"
+#include "sample_residual.cuh"
 #include "scores.cuh"
 
 constexpr int RESIDUAL_THREADS = 512;
 constexpr int CHUNK_KEYS = 128;                   // keys whose exponentials have moments together
 constexpr int BATCH_KEYS = RESIDUAL_THREADS * 4;  // keys of a block at a time
-
-struct ResidualArgs {
-	i32 *index, *count;  // [rows, head_groups, cap], [rows, head_groups]
-	float* weight;       // [rows, head_groups, cap]
-	const float* q;      // [rows, heads, dim]
-	u8* work;            // [items, item]
-	i64 item;            // bytes of an item's scratch
-	i64 maps;            // of them, a block's bitmaps and counts; 0: they are in shared memory
-	i64 first;           // the item of block 0
-	i64 head_groups, cap, heads;
-	i64 pilot_count;
-	f64 pilot_share, eps, z;
-	i64 numerator, fpc, fresh_pilot, replace, pool_selected;
-	u64 seed;
-	const i32* requests;  // [slots]: their request ids; NULL: one for all
-	i64 request, layer;
-	PagedKV g;
-	Plan plan;
-};
 
 // KeyBatch is a block's shared memory for the keys that it scores.
 struct KeyBatch {
@@ -102,7 +81,7 @@ struct IndexSampler {
 
 __device__ inline IndexSampler make_sampler(const ResidualArgs& a, const Residual& t, u32 purpose) {
 	IndexSampler d;
-	d.address = {a.seed, a.requests ? (u32)a.requests[t.i.at.slot] : (u32)a.request, (u32)a.layer, (u32)t.head_group, (u32)t.i.at.p, purpose};
+	d.address = sampler_address(a, t.i.at, t.head_group, purpose);
 	d.n = (u32)t.n;
 	d.replace = a.replace;
 	if (!d.replace) d.shuffle = shuffle_of(d.address, d.n);
@@ -273,17 +252,6 @@ __device__ inline double relative_spread(const Residual& t, int u, double& top) 
 	return t.n * sqrt(variance) / sum;
 }
 
-// required_samples is the b of a spread before it is rounded and clamped. With numerator, half
-// of eps is for the numerator and half for the denominator, split so that both need the same b; with
-// fpc the correction for a finite population, b / (1 + b/n).
-__device__ inline double required_samples(const ResidualArgs& a, int n, double spread) {
-	double eps = a.numerator ? a.eps / 2 : a.eps;
-	if (spread == 0 && eps > 0) return 0;
-	double want = a.z * spread / eps;
-	want *= want;
-	return a.fpc ? want / (1 + want / n) : want;
-}
-
 // sample_size is the largest b that a head of the group needs, NaN counting as all of R. All
 // threads call it.
 __device__ inline int sample_size(const ResidualArgs& a, const Residual& t) {
@@ -311,7 +279,7 @@ __device__ inline int sample_size(const ResidualArgs& a, const Residual& t) {
 			if (x > want || x != x) want = x;
 		}
 	}
-	return want < (double)t.n ? min_of(t.n, max_of(t.pilot, (int)ceil(want))) : t.n;
+	return budget(want, t.n, t.pilot);
 }
 
 // locate_item finds an item and the memory of its bitmaps; false if its row is skipped. The host
@@ -403,8 +371,7 @@ KERNEL_1_PER_SM(residual_sample, ResidualArgs, RESIDUAL_THREADS) {
 	int b = 0, drawn = 0;
 	if (sampling && t.n < 2) b = t.n;
 	if (sampling && t.n >= 2) {
-		int pilot = (int)(a.pilot_share > 0 ? floor(a.pilot_share * (double)t.n + 1e-9) : (double)a.pilot_count);
-		b = t.pilot = min_of(t.n, max_of(2, pilot));
+		b = t.pilot = pilot_size(a, t.n);
 		if (!(a.eps > 0)) b = t.n;
 	}
 	if (scoring && t.n >= 2) {

@@ -11,6 +11,7 @@
 #include "reuse_rank.cu"
 #include "sample_features.cu"
 #include "sample_residual.cu"
+#include "sample_residual_mma.cu"
 #include "sample_token.cu"
 #include "sample_values.cu"
 #include "sample_values_decode.cu"

@@ -323,6 +323,7 @@ inline int cluster_rank() { return emu::cluster_rank_of_block(); }
 inline void cluster_sync() { emu::cluster_wait(); }
 inline float dsmem_load(const float* at, int cluster_rank_of_block) { return *(const float*)emu::map_shared(at, cluster_rank_of_block); }
 inline uint32_t dsmem_load(const uint32_t* at, int cluster_rank_of_block) { return *(const uint32_t*)emu::map_shared(at, cluster_rank_of_block); }
+inline void dsmem_or(uint32_t* at, uint32_t bits, int cluster_rank_of_block) { *(uint32_t*)emu::map_shared(at, cluster_rank_of_block) |= bits; }
 inline void dsmem_load4(float v[4], const float* at, int cluster_rank_of_block) { memcpy(v, emu::map_shared(ASSUME_ALIGNED_16(at), cluster_rank_of_block), 16); }
 
 inline void named_barrier_sync(int point, int n) { emu::named_barrier(point, n, true); }

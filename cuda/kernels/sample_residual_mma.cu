@@ -1,0 +1,404 @@
+// Residual sampling on tensor cores, over an f16 cache, for the plain call: lists without weights, a
+// sample of what they leave without replacement, sized for the softmax denominator. What is listed is
+// defined in sample_residual.cu, which also does what this does not.
+//
+// A cluster lists an item, and each block has a consecutive part of its pages, with the bitmap of I in
+// them and the number of elements of R: no block builds what another has. The sample is a
+// bitmap of indices of R. A block draws every so-manieth index and sets its bit in the
+// shared memory of the block whose part has it; the bits of a page are then spread over its
+// positions of R in one step, so that no position is searched for.
+//
+// A chunk of consecutive pages belongs to a warp, which lists the keys of I and of the pilot in it and
+// scores them 8 at a time (keys.cuh), with loads to registers in flight: a lane takes 16 bytes of a
+// key, so that keys may lie anywhere. Its lanes sum exponentials relative to the largest score that they have
+// met. Chunks depend on the length of the row only, and their moments are merged in one order: so does the
+// sample, to the bit, not on the number of blocks. Blocks meet three times: for the sizes of their
+// parts, the pilot, and the moments; once each for a larger sample and its counts.
+#include "keys.cuh"
+#include "sample_residual.cuh"
+
+constexpr int REST_THREADS = 512;
+constexpr int REST_HEADS = 8;       // of a group: rows of the mma, twice
+constexpr int REST_CHUNK = 16;      // pages of a chunk, at most: 32 words of 32 positions
+constexpr int REST_CHUNKS = 128;    // of a row that has so many pages, at least
+constexpr int REST_AHEAD = 3;       // tiles of 8 keys that a warp has in flight
+constexpr u32 BAD_PAGES = 1u << 31; // in place of the size of a part
+
+// KeyMoments are sums over keys of exp(score - top): of I, of the pilot, and of its squares.
+struct KeyMoments {
+	f64 top, fixed, pilot, squares;  // top: the largest score
+};
+static_assert(sizeof(KeyMoments) == 32, "the host reckons with it");
+
+// rescale_moments makes them relative to a score that is not less than top.
+__device__ __forceinline__ void rescale_moments(KeyMoments& m, float top) {
+	double scale = m.top > -(double)infinity() ? (double)expf((float)m.top - top) : 0;
+	m.top = top;
+	m.fixed *= scale;
+	m.pilot *= scale;
+	m.squares *= scale * scale;
+}
+
+__device__ __forceinline__ void merge_moments(KeyMoments& m, KeyMoments other) {
+	float top = max_of((float)m.top, (float)other.top);
+	rescale_moments(m, top);
+	rescale_moments(other, top);
+	m.fixed += other.fixed;
+	m.pilot += other.pilot;
+	m.squares += other.squares;
+}
+
+// merge_lanes merges the moments of lanes whose numbers differ in a bit.
+__device__ __forceinline__ void merge_lanes(KeyMoments& m, int bit) {
+	KeyMoments other = {__shfl_xor_sync(FULL_MASK, m.top, bit), __shfl_xor_sync(FULL_MASK, m.fixed, bit), __shfl_xor_sync(FULL_MASK, m.pilot, bit), __shfl_xor_sync(FULL_MASK, m.squares, bit)};
+	merge_moments(m, other);
+}
+
+__device__ __forceinline__ KeyMoments no_moments() {
+	KeyMoments m = {-(double)infinity(), 0, 0, 0};
+	return m;
+}
+
+// Rest is an item, and the block's part of it. Pages of the part are counted from lo on.
+struct Rest {
+	ReadMap i;     // of which the row, the heads and the inner pages are used
+	u32* drawn;    // [2·part + 2]: bit r is set where index start[rank] + r of R is drawn
+	u64* fixed;    // [part]: I
+	u64* sampled;  // [part]: the sample
+	u32* before;   // [part]: positions of R in the part's pages before
+	u16* list;     // [REST_CHUNK·PAGE] of the warp: keys of a chunk, as positions from its first on
+	u32* start;    // [MAX_CLUSTER + 1]: the first index of R of each block; behind the last, n
+	KeyMoments* moments;  // [heads of the group, chunks]
+	u32* counts;          // [MAX_CLUSTER]: what each block lists
+	int row, head_group, n, pilot;
+	int lo, hi, part;  // pages of the block; part: of any block, at most
+	int chunk_pages, chunks;
+};
+
+__device__ __forceinline__ u64 rest_bits(const ResidualArgs& a, const Rest& t, int i) { return map_spanned(t.i, a.plan, t.lo + i) & ~t.fixed[i]; }
+__device__ __forceinline__ u64 listed_bits(const ResidualArgs& a, const Rest& t, int i) { return (t.fixed[i] & ~map_edges(t.i, a.plan, t.lo + i)) | t.sampled[i]; }
+
+// locate_rest finds an item and the memory of its part; false if its row is skipped. The host reckons
+// the same layout.
+__device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const ClusterBlock& c, u16* shared) {
+	i64 item = a.first + blockIdx.x;
+	t.row = (int)(item / a.head_groups);
+	t.head_group = (int)(item % a.head_groups);
+	t.i.group_heads = (int)(a.heads / a.head_groups);
+	t.i.head = t.head_group * t.i.group_heads;
+	t.i.kv_head = t.i.head * (int)a.g.heads / (int)a.heads;
+	t.i.at = row_position(a.g, t.row);
+	if (t.i.at.p < 0) return false;
+	t.i.words = t.i.at.p / PAGE + 1;
+	t.n = t.pilot = 0;
+	t.chunk_pages = 1 << min_of(31 - __clz(max_of(t.i.words / REST_CHUNKS, 1)), 4);
+	t.chunks = (t.i.words + t.chunk_pages - 1) / t.chunk_pages;
+	t.part = (t.chunks + c.size - 1) / c.size * t.chunk_pages;
+	t.lo = min_of(c.rank * t.part, t.i.words);
+	t.hi = min_of(t.lo + t.part, t.i.words);
+	t.moments = (KeyMoments*)(a.work + blockIdx.x * a.item);
+	t.counts = (u32*)(t.moments + t.i.group_heads * t.chunks);
+	t.list = shared + warp() * REST_CHUNK * PAGE;
+	t.fixed = (u64*)(shared + blockDim.x / WARP * REST_CHUNK * PAGE);
+	t.sampled = t.fixed + t.part;
+	t.drawn = (u32*)(t.sampled + t.part);
+	t.before = t.drawn + 2 * t.part + 2;
+	find_inner(t.i, a.plan);
+	return true;
+}
+
+// fix_entries sets the bits of a list's entries in the block's part, as add_entries of read_map.cuh.
+__device__ inline void fix_entries(const ResidualArgs& a, const Rest& t, const Entries& e) {
+	constexpr int IN_FLIGHT = 16;
+	bool tokens = a.plan.selected == SELECTED_TOKENS;
+	for (int first = threadIdx.x; first < e.n; first += IN_FLIGHT * blockDim.x) {
+		i32 entry[IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < IN_FLIGHT; i++) entry[i] = ld_cg(e.index + min_of(first + i * (int)blockDim.x, e.n - 1));
+#pragma unroll
+		for (int i = 0; i < IN_FLIGHT; i++) {
+			int j = entry[i], w = tokens ? j / PAGE : j;
+			if (first + i * (int)blockDim.x >= e.n || j < 0 || w < t.lo || w >= t.hi) continue;
+			u64 bits = (tokens ? 1ull << j % PAGE : ~0ull) & map_spanned(t.i, a.plan, w);
+			if (bits) set_bits(t.fixed, w - t.lo, bits);
+		}
+	}
+}
+
+// build_part makes the bitmap of I and the counts of R of the block's part, and returns how many
+// positions of R it has, or BAD_PAGES. All threads call it.
+__device__ inline u32 build_part(const ResidualArgs& a, const Rest& t) {
+	int pages = t.hi - t.lo;
+	bool bad = false;
+	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
+		bad |= page_of(a.g, t.i.at.slot, t.lo + i) < 0;
+		t.fixed[i] = map_edges(t.i, a.plan, t.lo + i);
+	}
+	for (int i = threadIdx.x; i < 2 * pages + 2; i += blockDim.x) t.drawn[i] = 0;
+	__syncthreads();
+	const i32* last = nullptr;  // heads may share a list
+	for (int u = 0; u < t.i.group_heads && a.plan.list.index && a.plan.selected != SELECTED_NONE; u++) {
+		Entries e = group_entries(t.i, a.plan, a.g, a.heads, u);
+		if (e.index == last) continue;
+		fix_entries(a, t, e);
+		last = e.index;
+	}
+	__syncthreads();
+	int n = count_pages(t.before, pages, [&](int i) { return rest_bits(a, t, i); });
+	return reduce_block((int)bad, 0, Max()) ? BAD_PAGES : (u32)n;
+}
+
+// exchange_sizes gives every block the sizes of all parts; false if a page table is invalid. All
+// threads call it.
+__device__ inline bool exchange_sizes(Rest& t, const ClusterBlock& c, const u32* size) {
+	if (warp() == 0) {
+		u32 own = c.of_lane(size), upto = own;
+		for (int by = 1; by < WARP; by *= 2) {
+			u32 left = __shfl_up_sync(FULL_MASK, upto, by);
+			if (lane() >= by) upto += left;
+		}
+		bool bad = __ballot_sync(FULL_MASK, own == BAD_PAGES) != 0;
+		if (lane() <= MAX_CLUSTER) t.start[lane()] = bad ? BAD_PAGES : upto - own;
+	}
+	__syncthreads();
+	t.n = (int)t.start[MAX_CLUSTER];
+	return t.start[0] != BAD_PAGES;
+}
+
+// draw_indices draws numbers from to until-1 of the sample.
+__device__ inline void draw_indices(const ResidualArgs& a, const Rest& t, const ClusterBlock& c, int from, int until) {
+	Shuffle shuffle = shuffle_of(sampler_address(a, t.i.at, t.head_group, FOR_KEYS), (u32)t.n);
+	for (int i = from + c.rank * (int)blockDim.x + (int)threadIdx.x; i < until; i += c.size * (int)blockDim.x) {
+		u32 r = shuffle.at((u32)i);
+		int owner = 0;
+#pragma unroll
+		for (int b = 1; b < MAX_CLUSTER; b++) owner += b < c.size && t.start[b] <= r;
+		r -= t.start[owner];
+		if (c.size > 1)
+			dsmem_or(t.drawn + r / 32, 1u << r % 32, owner);
+		else
+			atomicOr(t.drawn + r / 32, 1u << r % 32);
+	}
+}
+
+// spread_bits moves the low bits of x to the set bits of a mask, in order.
+__device__ __forceinline__ u64 spread_bits(u64 x, u64 mask) {
+	for (u64 gaps = ~mask; gaps; gaps &= gaps - 1) {
+		u64 below = (gaps & (~gaps + 1)) - 1;
+		x = (x & below) | (x & ~below) << 1;
+	}
+	return x;
+}
+
+// place_sample finds the positions of what was drawn, or of all of R, in the block's part, and
+// returns how many positions the block lists. All threads call it.
+__device__ inline u32 place_sample(const ResidualArgs& a, const Rest& t, bool all) {
+	u32 listed = 0;
+	for (int i = threadIdx.x; i < t.hi - t.lo; i += blockDim.x) {
+		u64 rest = rest_bits(a, t, i), bits = rest;
+		if (!all && rest) {
+			u32 at = t.before[i], by = at % 32;
+			const u32* from = t.drawn + at / 32;
+			bits = ((u64)from[1] << 32 | from[0]) >> by;
+			if (by > 0) bits |= (u64)from[2] << (64 - by);
+			bits = spread_bits(bits, rest);
+		}
+		t.sampled[i] = bits;
+		listed += __popcll(listed_bits(a, t, i));
+	}
+	listed = reduce_block(listed, 0u, Plus());
+	return listed;
+}
+
+// ChunkKeys are the keys of a chunk: so many of I, then those of the pilot.
+struct ChunkKeys {
+	int fixed, all;
+};
+
+// list_chunk lists the keys of a chunk. All lanes of a warp call it.
+__device__ __forceinline__ ChunkKeys list_chunk(const Rest& t, int chunk) {
+	int half = 2 * (chunk * t.chunk_pages - t.lo) + lane();  // 32 positions
+	bool there = lane() < 2 * t.chunk_pages && half < 2 * (t.hi - t.lo);
+	u32 fixed = there ? ((const u32*)t.fixed)[half] : 0, pilot = there ? ((const u32*)t.sampled)[half] : 0;
+	u32 own = __popc(fixed) | __popc(pilot) << 16, upto = own;
+	for (int by = 1; by < WARP; by *= 2) {
+		u32 left = __shfl_up_sync(FULL_MASK, upto, by);
+		if (lane() >= by) upto += left;
+	}
+	u32 all = __shfl_sync(FULL_MASK, upto, WARP - 1);
+	ChunkKeys keys = {(int)(all & 0xffff), (int)((all & 0xffff) + (all >> 16))};
+	upto -= own;
+	int to = (int)(upto & 0xffff);
+	for (; fixed; fixed &= fixed - 1) t.list[to++] = (u16)(lane() * 32 + __ffs((int)fixed) - 1);
+	to = keys.fixed + (int)(upto >> 16);
+	for (; pilot; pilot &= pilot - 1) t.list[to++] = (u16)(lane() * 32 + __ffs((int)pilot) - 1);
+	__syncwarp();
+	return keys;
+}
+
+// add_scores adds the scores of two keys to the moments of a lane.
+__device__ __forceinline__ void add_scores(const PagedKV& g, KeyMoments& m, const float (&score)[2], const bool (&there)[2], const bool (&fixed)[2]) {
+	float s[2], top = (float)m.top;
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		if (there[j]) count_nan(g, score[j]);
+		s[j] = there[j] && score[j] > -infinity() ? score[j] : -infinity();
+		top = max_of(top, s[j]);
+	}
+	if (top > (float)m.top) rescale_moments(m, top);
+#pragma unroll
+	for (int j = 0; j < 2; j++) {
+		double x = s[j] > -infinity() ? (double)expf(s[j] - top) : 0;
+		m.fixed += fixed[j] ? x : 0;
+		m.pilot += fixed[j] ? 0 : x;
+		m.squares += fixed[j] ? 0 : x * x;
+	}
+}
+
+// chunk_moments are the moments of a chunk for head lane/4. All lanes of a warp call it. Bound by
+// reading its keys, which lie at random.
+template <int DIM>
+__device__ __forceinline__ KeyMoments chunk_moments(const ResidualArgs& a, const Rest& t, const QueryFragment<DIM>& q, int chunk) {
+	ChunkKeys keys = list_chunk(t, chunk);
+	int first = chunk * t.chunk_pages, tiles = (keys.all + 7) / 8;
+	i32 page = a.g.table[(i64)t.i.at.slot * a.g.width + min_of(first + min_of(lane(), t.chunk_pages - 1), t.i.words - 1)];
+	Word4 raw[REST_AHEAD][DIM / 32];
+	auto load = [&](Word4 (&to)[DIM / 32], int tile) {
+		int at = t.list[min_of(tile * 8 + lane() / 4, keys.all - 1)];
+		const u16* key = (const u16*)a.g.k + kv_offset(a.g, __shfl_sync(FULL_MASK, page, at / PAGE), t.i.kv_head, at % PAGE) + lane() % 4 * 8;
+#pragma unroll
+		for (int j = 0; j < DIM / 32; j++) ld_cg4((float*)to[j].w, (const float*)(key + j * 32));
+	};
+	KeyMoments m = no_moments();
+#pragma unroll
+	for (int i = 0; i < REST_AHEAD; i++) {
+		if (i < tiles) load(raw[i], i);
+	}
+	for (int base = 0; base < tiles; base += REST_AHEAD) {
+#pragma unroll
+		for (int i = 0; i < REST_AHEAD; i++) {
+			int tile = base + i;
+			if (tile >= tiles) break;
+			float c[4] = {0, 0, 0, 0};
+#pragma unroll
+			for (int j = 0; j < DIM / 32; j++) {
+				mma_f16(c, q.q[2 * j], raw[i][j].w);
+				mma_f16(c, q.q[2 * j + 1], raw[i][j].w + 2);
+			}
+			if (tile + REST_AHEAD < tiles) load(raw[i], tile + REST_AHEAD);
+			float s[2] = {(c[0] + c[2]) * q.unit, (c[1] + c[3]) * q.unit};
+			int k = tile * 8 + lane() % 4 * 2;
+			bool valid = lane() / 4 < t.i.group_heads, there[2] = {valid && k < keys.all, valid && k + 1 < keys.all}, fixed[2] = {k < keys.fixed, k + 1 < keys.fixed};
+			add_scores(a.g, m, s, there, fixed);
+		}
+	}
+	__syncwarp();  // the list has been read
+	merge_lanes(m, 1);
+	merge_lanes(m, 2);
+	return m;
+}
+
+// rest_size is the largest sample that a head of the group needs; every block finds the same. All
+// threads call it.
+__device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
+	SHARED(double, wants, REST_HEADS);
+	if (warp() < t.i.group_heads) {
+		KeyMoments m = no_moments();
+		const KeyMoments* all = t.moments + warp() * t.chunks;
+#pragma unroll 4
+		for (int i = lane(); i < t.chunks; i += WARP) merge_moments(m, load_peer(all + i));
+		for (int bit = 1; bit < WARP; bit *= 2) merge_lanes(m, bit);
+		double mean = m.pilot / t.pilot, variance = max_of(m.squares - m.pilot * mean, 0.0) / (t.pilot - 1);
+		if (lane() == 0) wants[warp()] = required_samples(a, t.n, t.n * sqrt(variance) / (m.fixed + t.n * mean));
+	}
+	__syncthreads();
+	double want = 0;
+	for (int u = 0; u < t.i.group_heads; u++) {
+		if (wants[u] > want || wants[u] != wants[u]) want = wants[u];
+	}
+	return budget(want, t.n, t.pilot);
+}
+
+// write_part lists the block's part behind those of the blocks before, ascending: I between sinks and
+// window with weight 1, and the sample with weight `each`.
+__device__ inline void write_part(const ResidualArgs& a, const Rest& t, const ClusterBlock& c, float each) {
+	i64 list = (i64)t.row * a.head_groups + t.head_group;
+	u32 total, before = 0, all = 0;
+	for (int b = 0; b < c.size; b++) {
+		u32 n = (u32)ld_cg((const i32*)t.counts + b);
+		before += b < c.rank ? n : 0;
+		all += n;
+	}
+	if (threadIdx.x == 0 && c.rank == 0) a.count[list] = (i32)all;
+	ThreadRange r = thread_range(2 * (t.hi - t.lo));
+	auto half_of = [](u64 bits, int half) { return (u32)(bits >> half % 2 * 32); };
+	u32 mine = 0;
+	for (int h = (int)r.lo; h < (int)r.hi; h++) mine += __popc(half_of(listed_bits(a, t, h / 2), h));
+	i64 to = list * a.cap + before + scan_block(mine, total);
+	for (int h = (int)r.lo; h < (int)r.hi; h++) {
+		u32 own = ((const u32*)t.fixed)[h];
+		for (u32 bits = half_of(listed_bits(a, t, h / 2), h); bits; bits &= bits - 1, to++) {
+			int i = __ffs((int)bits) - 1;
+			a.index[to] = t.lo * PAGE + h * 32 + i;
+			a.weight[to] = own >> i & 1 ? 1 : each;
+		}
+	}
+}
+
+// sample_rest (sample): see sample_residual.cu for what is listed. Grid: (item, 1, block of the
+// cluster). Bound by reading the keys of I and the pilot, and the latency of three barriers.
+template <int DIM>
+__device__ __forceinline__ void sample_rest(const ResidualArgs& a) {
+	DYNAMIC_SHARED(u16, shared);
+	SHARED(u32, start, MAX_CLUSTER + 1);
+	SHARED(u32, size, 1);
+	pdl_trigger();
+	Rest t;
+	ClusterBlock c = this_block();
+	bool there = locate_rest(a, t, c, shared), sampling = a.pilot_count > 0 || a.pilot_share > 0, scoring = sampling && a.eps > 0 && a.z > 0;
+	t.start = start;
+	pdl_wait();
+	if (!there) return;
+	if (t.i.at.p >= a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return;
+	}
+	u32 own = build_part(a, t);
+	if (threadIdx.x == 0) size[0] = own;
+	c.sync();
+	bool valid = exchange_sizes(t, c, size);
+	int b = 0;
+	if (valid && sampling && t.n < 2) b = t.n;
+	if (valid && sampling && t.n >= 2) {
+		t.pilot = pilot_size(a, t.n);
+		b = a.eps > 0 ? t.pilot : t.n;
+		if (b < t.n) draw_indices(a, t, c, 0, b);
+	}
+	c.sync();
+	if (!valid) return;
+	u32 listed = place_sample(a, t, b == t.n);
+	if (threadIdx.x == 0) t.counts[c.rank] = listed;
+	scoring = scoring && t.n >= 2;
+	if (scoring) {
+		QueryFragment<DIM> q;
+		bool valid_head = lane() / 4 < t.i.group_heads;
+		load_query(q, a.q + ((i64)t.row * a.heads + t.i.head + (valid_head ? lane() / 4 : 0)) * DIM, valid_head, 1 / sqrtf((float)DIM));
+		for (int i = t.lo / t.chunk_pages + warp(); i * t.chunk_pages < t.hi; i += (int)blockDim.x / WARP) {
+			KeyMoments m = chunk_moments(a, t, q, i);
+			if (valid_head && lane() % 4 == 0) t.moments[lane() / 4 * t.chunks + i] = m;
+		}
+	}
+	c.sync();
+	if (scoring) b = rest_size(a, t);
+	if (scoring && b > t.pilot) {
+		if (b < t.n) draw_indices(a, t, c, t.pilot, b);
+		c.sync();
+		listed = place_sample(a, t, b == t.n);
+		if (threadIdx.x == 0) t.counts[c.rank] = listed;
+		c.sync();
+	}
+	write_part(a, t, c, (float)((double)t.n / max_of(b, 1)));
+}
+
+KERNEL_1_PER_SM(residual_sample_64, ResidualArgs, REST_THREADS) { sample_rest<64>(a); }
+KERNEL_1_PER_SM(residual_sample_128, ResidualArgs, REST_THREADS) { sample_rest<128>(a); }
