@@ -31,6 +31,7 @@ func (o *ops) patterns() []fusion.Pattern {
 		pattern("sketch, compare", (*matcher).tailSketch, o.fuseSketch),
 		pattern("walk, top blocks", (*matcher).walkTop, o.fuseWalkTop),
 		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
+		pattern("top-k, sample the residual", (*matcher).topSample, o.fuseTopSample),
 		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
 		pattern("score, group max", (*matcher).scoreGroups, o.fuseScoreGroups),
 		pattern("rope, append", (*matcher).ropeAppend, o.fuseRopeAppend),
@@ -296,6 +297,14 @@ func (m *matcher) reuseAttend() bool {
 		take(m, &d) && (d.List.Index == m.reuse.List.Index || d.T == m.reuse.List.Index)
 }
 
+// topSample is TopK and a sample of what its list, which nobody else reads, leaves.
+func (m *matcher) topSample() bool {
+	var d *device.Discard
+	return take(m, &m.top) && m.top.Rule == device.TopK &&
+		take(m, &m.drawn) && m.drawn.Rule == device.ResidualSample && m.drawn.Plan.Selected == device.Tokens && m.drawn.Plan.List == m.top.List && m.drawn.KV == m.top.KV &&
+		take(m, &d) && d.List == m.top.List && !overlap(m.top.Scores, m.drawn.List.Index, m.drawn.List.Count, m.drawn.List.Weight)
+}
+
 // scoreGroups is scores of keys that are pooled over the heads of each kv head, and dropped.
 func (m *matcher) scoreGroups() bool {
 	var d *device.Discard
@@ -383,6 +392,9 @@ func (o *ops) fuseSampleAttend() bool {
 // fuseReuseAttend attends to a selection in the launch that makes it, where every query head has
 // a kv head of its own.
 func (o *ops) fuseReuseAttend() bool { return o.reuseAttend(o.matched.attend.Dst, o.matched.reuse) }
+
+// fuseTopSample selects and samples in one launch, in which the list stays a bitmap.
+func (o *ops) fuseTopSample() bool { return o.sampleTop(o.matched.top, o.matched.drawn) }
 
 // fuseScoreGroups pools scores in the kernel that makes them. A kv head of one query head is left
 // alone, whose NaN the pool turns into -Inf.

@@ -59,7 +59,22 @@ func TestSequencesShareNothing(t *testing.T) {
 		change(k, q, means, row, c, mean)
 		return []device.Call{k, q, means, row, c, mean}
 	}
+	list := func() device.List {
+		return device.List{Index: tensor(device.I32, 1, 2, 64), Count: tensor(device.I32, 1, 2)}
+	}
+	sampled := func(change func(top *device.Select, c *device.Sample, d *device.Discard)) []device.Call {
+		l, result := list(), list()
+		result.Weight = tensor(device.F32, 1, 2, 64)
+		top := &device.Select{Rule: device.TopK, List: l, Scores: tensor(device.F32, 1, 2, 64), KV: kv, K: device.Amount{Count: 3}}
+		c := &device.Sample{Rule: device.ResidualSample, List: result, Q: rows(), KV: kv, Plan: device.Plan{Selected: device.Tokens, List: l}}
+		d := &device.Discard{List: l}
+		change(top, c, d)
+		return []device.Call{top, c, d}
+	}
 	type (
+		best    = *device.Select
+		sample  = *device.Sample
+		discard = *device.Discard
 		sum     = *device.Summarize
 		compare = *device.Score
 	)
@@ -94,6 +109,13 @@ func TestSequencesShareNothing(t *testing.T) {
 		"last means by another basis":  {newest(func(k, q, m, r sum, c compare, n sum) { n.Basis = tensor(device.F32, 8, 16) }), (*matcher).tailSketch, 5},
 		"last means of more positions": {newest(func(k, q, m, r sum, c compare, n sum) { n.Rows = 70 }), (*matcher).tailSketch, 5},
 		"one sum":                      {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = k.Dst }), (*matcher).tailSketch, 0},
+		"top-k and a sample":           {sampled(func(b best, s sample, d discard) {}), (*matcher).topSample, 3},
+		"top-p and a sample":           {sampled(func(b best, s sample, d discard) { b.Rule, b.Mass = device.TopP, .5 }), (*matcher).topSample, 0},
+		"a sample of other slots":      {sampled(func(b best, s sample, d discard) { s.KV = other }), (*matcher).topSample, 0},
+		"a sample of another list":     {sampled(func(b best, s sample, d discard) { s.Plan.List = list() }), (*matcher).topSample, 0},
+		"a sample of listed blocks":    {sampled(func(b best, s sample, d discard) { s.Plan.Selected = device.Blocks }), (*matcher).topSample, 0},
+		"a list that is read again":    {sampled(func(b best, s sample, d discard) { d.List = list() }), (*matcher).topSample, 0},
+		"scores where the sample goes": {sampled(func(b best, s sample, d discard) { s.List.Weight = b.Scores }), (*matcher).topSample, 0},
 		"sums of two heads":            {newest(func(k, q, m, r sum, c compare, n sum) { q.Dst = tensor(device.F32, 1, 2, 16) }), (*matcher).tailSketch, 0},
 	} {
 		var m matcher

@@ -68,7 +68,7 @@ func (l *launch) residual(c *device.Sample, size, global, first int) *launch {
 		draw(r.Draw, r.Requests).pages(c.KV, device.RowsPerSlot("ResidualSample", c.Q.Dim(0), c.KV)).plan(c.Plan).pdlEarly()
 }
 
-// Of the kernels residual_sample_64 and residual_sample_128, in which each block of a cluster has
+// Of the kernels residual_sample_64 and top_sample_64 and those for 128, in which each block of a cluster has
 // consecutive pages of the row.
 const (
 	partThreads  = 512
@@ -87,30 +87,52 @@ func (o *ops) samplesParts(c *device.Sample) bool {
 	r, k, heads := &c.Residual, c.KV.K, c.Q.Dim(1)/c.List.Index.Dim(1)
 	plain := !r.Values && !r.Fresh && !r.Replace && !r.Listed && c.Plan.List.Weight.Absent()
 	keys := !r.Scored() || k.DType == device.F16 && (k.Dim(3) == 64 || k.Dim(3) == 128) && heads <= partHeads
-	return plain && keys && partShared(c.KV.Pages.Dim(1), 1, partThreads) <= o.room(partName(c))
+	return plain && keys && partShared(c.KV.Pages.Dim(1), 1) <= o.room(partName("residual_sample", c))
 }
 
 // partName is the kernel for a call. Where no key is read, it is any of them.
-func partName(c *device.Sample) string {
+func partName(name string, c *device.Sample) string {
 	if c.KV.K.Dim(3) == 64 {
-		return "residual_sample_64"
+		return name + "_64"
 	}
-	return "residual_sample_128"
+	return name + "_128"
 }
 
 // partShared is the shared memory of a block, of which a cluster has so many for each list.
-func partShared(pages, cluster, threads int) int {
-	return threads/32*partList + partPage*(ceil(pages, cluster)+2*partChunkOf) + 16
+func partShared(pages, cluster int) int {
+	return partThreads/32*partList + partPage*(ceil(pages, cluster)+2*partChunkOf) + 16
 }
 
+// sampleParts lists what the plan lists and a sample of the rest.
 func (o *ops) sampleParts(c *device.Sample) {
-	pages, heads, groups := c.KV.Pages.Dim(1), c.Q.Dim(1), c.List.Index.Dim(1)
-	items := c.Q.Dim(0) * groups
+	o.inParts(c, func(size, first int) *launch {
+		return o.launch(partName("residual_sample", c)).residual(c, size, 0, first)
+	}, 0)
+}
+
+// sampleTop does so for the best positions by scores instead of a list; false if its kernels do not
+// take the calls.
+func (o *ops) sampleTop(top *device.Select, c *device.Sample) bool {
+	rows, groups, pages := c.Q.Dim(0), c.List.Index.Dim(1), c.KV.Pages.Dim(1)
+	ownList := top.Scores.Dim(1) == groups && max(top.List.Group, 1) == 1 && (c.KV.Len.Dim(0) == 1 || c.KV.Len.Dim(0) == rows)
+	if !ownList || !o.samplesParts(c) || selectScratch+partShared(pages, 1) > o.room(partName("top_sample", c)) {
+		return false
+	}
+	rest := *c
+	rest.Plan.List = device.List{}
+	o.inParts(&rest, func(size, first int) *launch {
+		return o.launch(partName("top_sample", c)).residual(&rest, size, 0, first).tensor(top.Scores).int(top.Scores.Dim(2), top.K.Count).float(top.K.Share)
+	}, selectScratch)
+	return true
+}
+
+// inParts queues launches of a call's items, which begin makes; more is bytes of shared memory besides.
+func (o *ops) inParts(c *device.Sample, begin func(size, first int) *launch, more int) {
+	pages, items := c.KV.Pages.Dim(1), c.Q.Dim(0)*c.List.Index.Dim(1)
 	cluster := o.residualCluster(items, pages)
-	size := partMoments*heads/groups*max(partChunks, ceil(pages, partChunkOf)) + partCounters
+	size := partMoments*c.Q.Dim(1)/c.List.Index.Dim(1)*max(partChunks, ceil(pages, partChunkOf)) + partCounters
 	o.inPieces("ResidualSample", items, size, func(first, n int) {
-		o.launch(partName(c)).residual(c, size, 0, first).inClusters(cluster).
-			runShared(blocks{n, 1, cluster}, partThreads, partShared(pages, cluster, partThreads))
+		begin(size, first).inClusters(cluster).runShared(blocks{n, 1, cluster}, partThreads, more+partShared(pages, cluster))
 	})
 }
 

@@ -91,6 +91,8 @@ func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	sampled := b.list(1, heads, n)
 	device.Do(o, device.Sample{Rule: device.ResidualSample, List: sampled, Q: one, KV: kv, Plan: plan, Residual: device.Residual{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
 	keep("residual", sampled.Index, sampled.Count, sampled.Weight)
+	device.Do(o, device.Sample{Rule: device.ResidualSample, List: sampled, Q: wide, KV: long, Plan: plan, Residual: device.Residual{Pilot: device.Amount{Count: 20}, Eps: .3, Z: 2}})
+	keep("residual of parts", sampled.Index, sampled.Count, sampled.Weight)
 
 	bounds, scores, l := alloc(t, d, device.F16, pages, kvHeads, 4, 2*dim), b.f(1, heads, 4*pages), b.list(1, heads, n)
 	device.Do(o, device.Summarize{Rule: device.KeyBounds, Dst: bounds, KV: kv, Rows: n})

@@ -231,6 +231,9 @@ func (v *vattention) estimate(p *Pass, layer int, q device.Tensor, plan device.P
 	device.Do(p.Queue, device.Sample{
 		Rule: device.ResidualSample, List: list, Q: q, KV: p.KV(layer), Plan: plan, Residual: residual,
 	})
+	if !selected {
+		device.Do(p.Queue, device.Discard{List: plan.List})
+	}
 	plan.Selected, plan.List = device.Tokens, list
 	return plan
 }

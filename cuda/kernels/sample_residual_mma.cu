@@ -15,6 +15,7 @@
 // sample, to the bit, not on the number of blocks. Blocks meet three times: for the sizes of their
 // parts, the pilot, and the moments; once each for a larger sample and its counts.
 #include "keys.cuh"
+#include "row_scores.cuh"
 #include "sample_residual.cuh"
 
 constexpr int REST_THREADS = 512;
@@ -78,9 +79,8 @@ struct Rest {
 __device__ __forceinline__ u64 rest_bits(const ResidualArgs& a, const Rest& t, int i) { return map_spanned(t.i, a.plan, t.lo + i) & ~t.fixed[i]; }
 __device__ __forceinline__ u64 listed_bits(const ResidualArgs& a, const Rest& t, int i) { return (t.fixed[i] & ~map_edges(t.i, a.plan, t.lo + i)) | t.sampled[i]; }
 
-// locate_rest finds an item and the memory of its part; false if its row is skipped. The host reckons
-// the same layout.
-__device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const ClusterBlock& c, u16* shared) {
+// locate_rest finds an item and the block's part of it; false if its row is skipped.
+__device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const ClusterBlock& c) {
 	i64 item = a.first + blockIdx.x;
 	t.row = (int)(item / a.head_groups);
 	t.head_group = (int)(item % a.head_groups);
@@ -98,13 +98,17 @@ __device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const Cluster
 	t.hi = min_of(t.lo + t.part, t.i.words);
 	t.moments = (KeyMoments*)(a.work + blockIdx.x * a.item);
 	t.counts = (u32*)(t.moments + t.i.group_heads * t.chunks);
-	t.list = shared + warp() * REST_CHUNK * PAGE;
-	t.fixed = (u64*)(shared + blockDim.x / WARP * REST_CHUNK * PAGE);
-	t.sampled = t.fixed + t.part;
-	t.drawn = (u32*)(t.sampled + t.part);
-	t.before = t.drawn + 2 * t.part + 2;
 	find_inner(t.i, a.plan);
 	return true;
+}
+
+// lay_out places the block's bitmaps and lists in shared memory. The host reckons the same layout.
+__device__ inline void lay_out(Rest& t, u8* shared) {
+	t.fixed = (u64*)shared;
+	t.list = (u16*)(t.fixed + t.part) + warp() * REST_CHUNK * PAGE;
+	t.sampled = (u64*)((u16*)(t.fixed + t.part) + blockDim.x / WARP * REST_CHUNK * PAGE);
+	t.drawn = (u32*)(t.sampled + t.part);
+	t.before = t.drawn + 2 * t.part + 2;
 }
 
 // fix_entries sets the bits of a list's entries in the block's part, as add_entries of read_map.cuh.
@@ -125,16 +129,9 @@ __device__ inline void fix_entries(const ResidualArgs& a, const Rest& t, const E
 	}
 }
 
-// build_part makes the bitmap of I and the counts of R of the block's part, and returns how many
-// positions of R it has, or BAD_PAGES. All threads call it.
-__device__ inline u32 build_part(const ResidualArgs& a, const Rest& t) {
-	int pages = t.hi - t.lo;
-	bool bad = false;
-	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
-		bad |= page_of(a.g, t.i.at.slot, t.lo + i) < 0;
-		t.fixed[i] = map_edges(t.i, a.plan, t.lo + i);
-	}
-	for (int i = threadIdx.x; i < 2 * pages + 2; i += blockDim.x) t.drawn[i] = 0;
+// fix_listed makes the bitmap of I in the block's part. All threads call it.
+__device__ inline void fix_listed(const ResidualArgs& a, const Rest& t) {
+	for (int i = threadIdx.x; i < t.hi - t.lo; i += blockDim.x) t.fixed[i] = map_edges(t.i, a.plan, t.lo + i);
 	__syncthreads();
 	const i32* last = nullptr;  // heads may share a list
 	for (int u = 0; u < t.i.group_heads && a.plan.list.index && a.plan.selected != SELECTED_NONE; u++) {
@@ -144,6 +141,14 @@ __device__ inline u32 build_part(const ResidualArgs& a, const Rest& t) {
 		last = e.index;
 	}
 	__syncthreads();
+}
+
+// count_part counts the positions of R in the block's part: how many, or BAD_PAGES. All threads call it.
+__device__ inline u32 count_part(const ResidualArgs& a, const Rest& t) {
+	int pages = t.hi - t.lo;
+	bool bad = false;
+	for (int i = threadIdx.x; i < pages; i += blockDim.x) bad |= page_of(a.g, t.i.at.slot, t.lo + i) < 0;
+	for (int i = threadIdx.x; i < 2 * pages + 2; i += blockDim.x) t.drawn[i] = 0;
 	int n = count_pages(t.before, pages, [&](int i) { return rest_bits(a, t, i); });
 	return reduce_block((int)bad, 0, Max()) ? BAD_PAGES : (u32)n;
 }
@@ -298,6 +303,18 @@ __device__ __forceinline__ KeyMoments chunk_moments(const ResidualArgs& a, const
 	return m;
 }
 
+// score_part writes the moments of the block's chunks, a warp taking one after the other.
+template <int DIM>
+__device__ __forceinline__ void score_part(const ResidualArgs& a, const Rest& t) {
+	QueryFragment<DIM> q;
+	bool valid = lane() / 4 < t.i.group_heads;
+	load_query(q, a.q + ((i64)t.row * a.heads + t.i.head + (valid ? lane() / 4 : 0)) * DIM, valid, 1 / sqrtf((float)DIM));
+	for (int i = t.lo / t.chunk_pages + warp(); i * t.chunk_pages < t.hi; i += (int)blockDim.x / WARP) {
+		KeyMoments m = chunk_moments(a, t, q, i);
+		if (valid && lane() % 4 == 0) t.moments[lane() / 4 * t.chunks + i] = m;
+	}
+}
+
 // rest_size is the largest sample that a head of the group needs; every block finds the same. All
 // threads call it.
 __device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
@@ -345,25 +362,16 @@ __device__ inline void write_part(const ResidualArgs& a, const Rest& t, const Cl
 	}
 }
 
-// sample_rest (sample): see sample_residual.cu for what is listed. Grid: (item, 1, block of the
-// cluster). Bound by reading the keys of I and the pilot, and the latency of three barriers.
+// sample_rest samples what the bitmap of I in the block's part leaves, and lists both: see
+// sample_residual.cu. All threads of the cluster call it. Bound by reading the keys of I and the pilot,
+// and the latency of three barriers.
 template <int DIM>
-__device__ __forceinline__ void sample_rest(const ResidualArgs& a) {
-	DYNAMIC_SHARED(u16, shared);
+__device__ __forceinline__ void sample_rest(const ResidualArgs& a, Rest& t, const ClusterBlock& c) {
 	SHARED(u32, start, MAX_CLUSTER + 1);
 	SHARED(u32, size, 1);
-	pdl_trigger();
-	Rest t;
-	ClusterBlock c = this_block();
-	bool there = locate_rest(a, t, c, shared), sampling = a.pilot_count > 0 || a.pilot_share > 0, scoring = sampling && a.eps > 0 && a.z > 0;
 	t.start = start;
-	pdl_wait();
-	if (!there) return;
-	if (t.i.at.p >= a.cap) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		return;
-	}
-	u32 own = build_part(a, t);
+	bool sampling = a.pilot_count > 0 || a.pilot_share > 0, scoring = sampling && a.eps > 0 && a.z > 0;
+	u32 own = count_part(a, t);
 	if (threadIdx.x == 0) size[0] = own;
 	c.sync();
 	bool valid = exchange_sizes(t, c, size);
@@ -379,15 +387,7 @@ __device__ __forceinline__ void sample_rest(const ResidualArgs& a) {
 	u32 listed = place_sample(a, t, b == t.n);
 	if (threadIdx.x == 0) t.counts[c.rank] = listed;
 	scoring = scoring && t.n >= 2;
-	if (scoring) {
-		QueryFragment<DIM> q;
-		bool valid_head = lane() / 4 < t.i.group_heads;
-		load_query(q, a.q + ((i64)t.row * a.heads + t.i.head + (valid_head ? lane() / 4 : 0)) * DIM, valid_head, 1 / sqrtf((float)DIM));
-		for (int i = t.lo / t.chunk_pages + warp(); i * t.chunk_pages < t.hi; i += (int)blockDim.x / WARP) {
-			KeyMoments m = chunk_moments(a, t, q, i);
-			if (valid_head && lane() % 4 == 0) t.moments[lane() / 4 * t.chunks + i] = m;
-		}
-	}
+	if (scoring) score_part<DIM>(a, t);
 	c.sync();
 	if (scoring) b = rest_size(a, t);
 	if (scoring && b > t.pilot) {
@@ -400,5 +400,80 @@ __device__ __forceinline__ void sample_rest(const ResidualArgs& a) {
 	write_part(a, t, c, (float)((double)t.n / max_of(b, 1)));
 }
 
-KERNEL_1_PER_SM(residual_sample_64, ResidualArgs, REST_THREADS) { sample_rest<64>(a); }
-KERNEL_1_PER_SM(residual_sample_128, ResidualArgs, REST_THREADS) { sample_rest<128>(a); }
+// listed_rest (sample) does so for a plan's list. Grid: (item, 1, block of the cluster).
+template <int DIM>
+__device__ __forceinline__ void listed_rest(const ResidualArgs& a) {
+	DYNAMIC_SHARED(u8, shared);
+	pdl_trigger();
+	Rest t;
+	ClusterBlock c = this_block();
+	bool there = locate_rest(a, t, c);
+	pdl_wait();
+	if (!there) return;
+	if (t.i.at.p >= a.cap) {
+		if (threadIdx.x == 0) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		return;
+	}
+	lay_out(t, shared);
+	fix_listed(a, t);
+	sample_rest<DIM>(a, t, c);
+}
+
+KERNEL_1_PER_SM(residual_sample_64, ResidualArgs, REST_THREADS) { listed_rest<64>(a); }
+KERNEL_1_PER_SM(residual_sample_128, ResidualArgs, REST_THREADS) { listed_rest<128>(a); }
+
+struct TopSampleArgs {
+	ResidualArgs rest;    // whose plan has no list
+	const float* scores;  // [rows, head_groups, width]
+	i64 width;
+	i64 k;  // top-k of the row's positions, unless share > 0
+	f64 share;
+};
+
+// fix_top makes the bitmap of I, sinks and window with the best scores; false if there are fewer
+// scores than positions. All threads of the cluster call it.
+__device__ inline bool fix_top(const TopSampleArgs& a, Rest& t, const ClusterBlock& c, ClusterScratch& s) {
+	int n = t.i.at.p + 1;
+	if (n > a.width) {
+		if (threadIdx.x == 0 && c.rank == 0) fail(a.rest.g.failure, FAIL_SCORES, t.i.at.p, a.width, 0);
+		return false;
+	}
+	i64 k = a.share > 0 ? (i64)floor(a.share * (double)n + 1e-9) : a.k;
+	RowScores load = {a.scores + ((i64)t.row * a.rest.head_groups + t.head_group) * a.width, a.rest.g};
+	ListPart<RowScores> part = list_part(c, s, n, (i64)t.part * PAGE, load);
+	part.lo = min_of(t.lo * PAGE, n);
+	part.hi = min_of(t.hi * PAGE, n);
+	int warps = (int)blockDim.x / WARP, own = (part.hi - part.lo + warps * WARP - 1) / (warps * WARP) * WARP;
+	part.from = warp() * own;
+	part.until = min_of(part.from + own, part.hi - part.lo);
+	if (k > 0) cluster_select<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)k; });
+	__syncthreads();
+	for (int i = threadIdx.x; i < t.hi - t.lo; i += blockDim.x) {
+		int w = t.lo + i;
+		t.fixed[i] = map_edges(t.i, a.rest.plan, w) | (k > 0 ? t.fixed[i] & map_spanned(t.i, a.rest.plan, w) : 0);
+	}
+	__syncthreads();
+	return true;
+}
+
+// top_rest (select, sample) is top_positions and listed_rest for its list, which is not written: what a
+// block has selected is the bitmap that it goes on with. Grid: (item, 1, block of the cluster).
+template <int DIM>
+__device__ __forceinline__ void top_rest(const TopSampleArgs& a) {
+	DYNAMIC_SHARED(ClusterScratch, scratch);
+	pdl_trigger();
+	Rest t;
+	ClusterBlock c = this_block();
+	bool there = locate_rest(a.rest, t, c);
+	pdl_wait();
+	if (!there) return;
+	if (t.i.at.p >= a.rest.cap) {
+		if (threadIdx.x == 0) fail(a.rest.g.failure, FAIL_LIST, a.rest.cap, 0, 0);
+		return;
+	}
+	lay_out(t, (u8*)(scratch + 1));
+	if (fix_top(a, t, c, *scratch)) sample_rest<DIM>(a.rest, t, c);
+}
+
+KERNEL_1_PER_SM(top_sample_64, TopSampleArgs, REST_THREADS) { top_rest<64>(a); }
+KERNEL_1_PER_SM(top_sample_128, TopSampleArgs, REST_THREADS) { top_rest<128>(a); }

@@ -1,6 +1,6 @@
 // Top-k and top-p of rows of scores, f32 [rows, heads, width], a number for each position of the
 // slot up to the row's own. Reference implementation: package cpu.
-#include "cluster_select.cuh"
+#include "row_scores.cuh"
 
 struct SelectArgs {
 	i32 *index, *count;   // [rows, heads, cap], [rows, heads]
@@ -10,19 +10,6 @@ struct SelectArgs {
 	f64 share, mass;  // fraction of the positions; mass > 0: top-p
 	i64 part;         // elements of a block, at most
 	PagedKV g;
-};
-
-// RowScores are the keys of a row of scores; NaN and -Inf take no part.
-struct RowScores {
-	const float* x;
-	const PagedKV& g;
-
-	__device__ __forceinline__ float fetch(int i) const { return ld_cg(x + i); }
-	__device__ __forceinline__ u32 key(int, float s, bool first) const {
-		if (first) count_nan(g, s);
-		u32 k = radix_key(s);
-		return k > KEY_NEG_INF ? k : 0;
-	}
 };
 
 // top_positions (select) lists the best positions of a row and head, ascending, ties to the lowest:

@@ -60,7 +60,7 @@ func residualCases() []testCase {
 			for _, s := range []struct {
 				heads, kvHeads, dim int
 				grouped             bool
-			}{{4, 2, 16, true}, {4, 4, 20, false}, {8, 2, 32, false}} {
+			}{{4, 2, 64, true}, {4, 4, 20, false}, {8, 2, 128, false}} {
 				c := residualCase{attention: a, grouped: s.grouped, residual: tail}
 				c.heads, c.kvHeads, c.dim, c.spread = s.heads, s.kvHeads, s.dim, .5
 				c.numbered()
