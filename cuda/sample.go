@@ -72,13 +72,13 @@ func (l *launch) residual(c *device.Sample, size, global, first int) *launch {
 // consecutive pages of the row.
 const (
 	partThreads  = 512
-	partHeads    = 8                       // of a head group
-	partList     = 2 * 16 * device.PageLen // bytes of a warp's list of keys
-	partPage     = 8 + 8 + 8 + 4           // bytes of a page's bitmaps and counts
-	partChunks   = 256                     // of a row of up to 4,096 pages; of a longer one, one for partChunkOf
-	partChunkOf  = 16                      // pages
-	partMoments  = 32                      // bytes of KeyMoments
-	partCounters = 4 * 8                   // bytes of what each block lists
+	partHeads    = 8                 // of a head group
+	partList     = 8 * 256           // bytes of WarpKeys
+	partPage     = 8 + 8 + 8 + 4 + 4 // bytes of a page's bitmaps, counts and keys
+	partChunks   = 1024              // of a row of up to 4,096 pages, at most; of a longer one, one for partChunkOf
+	partChunkOf  = 4                 // pages
+	partMoments  = 32                // bytes of KeyMoments
+	partCounters = 4 * 8             // bytes of what each block lists
 )
 
 // samplesParts reports whether they do what a call asks for. It depends on the call's settings and on the

@@ -19,21 +19,31 @@
 #include "sample_residual.cuh"
 
 constexpr int REST_THREADS = 512;
-constexpr int REST_HEADS = 8;       // of a group: rows of the mma, twice
-constexpr int REST_CHUNK = 16;      // pages of a chunk, at most: 32 words of 32 positions
-constexpr int REST_CHUNKS = 128;    // of a row that has so many pages, at least
-constexpr int REST_AHEAD = 3;       // tiles of 8 keys that a warp has in flight
-constexpr u32 BAD_PAGES = 1u << 31; // in place of the size of a part
+constexpr int REST_HEADS = 8;                // of a group: rows of the mma, twice
+constexpr int REST_CHUNK = 4;                // pages of a chunk, at most
+constexpr int REST_CHUNKS = 512;             // of a row that has so many pages, at least
+constexpr int REST_AHEAD = 3;                // tiles of 8 keys that a warp has in flight
+constexpr int REST_BATCH = 8 * REST_AHEAD;   // keys whose exponentials are summed at a time
+constexpr u32 BAD_PAGES = 1u << 31;          // in place of the size of a part
+
+// WarpKeys is a warp's shared memory for the keys of a chunk.
+struct WarpKeys {
+	u16 list[REST_CHUNK * PAGE];  // positions from the chunk's first on
+	float scores[REST_HEADS][REST_BATCH];
+	u32 unused[192];  // the lists of a selection before have this room, too
+};
+static_assert(sizeof(WarpKeys) == 2 * WARP_LIST * sizeof(u32), "the host reckons with it");
 
 // KeyMoments are sums over keys of exp(score - top): of I, of the pilot, and of its squares.
 struct KeyMoments {
-	f64 top, fixed, pilot, squares;  // top: the largest score
+	float top, unused;  // the largest score
+	f64 fixed, pilot, squares;
 };
 static_assert(sizeof(KeyMoments) == 32, "the host reckons with it");
 
 // rescale_moments makes them relative to a score that is not less than top.
 __device__ __forceinline__ void rescale_moments(KeyMoments& m, float top) {
-	double scale = m.top > -(double)infinity() ? (double)expf((float)m.top - top) : 0;
+	double scale = m.top > -infinity() ? (double)expf(m.top - top) : 0;
 	m.top = top;
 	m.fixed *= scale;
 	m.pilot *= scale;
@@ -41,7 +51,7 @@ __device__ __forceinline__ void rescale_moments(KeyMoments& m, float top) {
 }
 
 __device__ __forceinline__ void merge_moments(KeyMoments& m, KeyMoments other) {
-	float top = max_of((float)m.top, (float)other.top);
+	float top = max_of(m.top, other.top);
 	rescale_moments(m, top);
 	rescale_moments(other, top);
 	m.fixed += other.fixed;
@@ -51,12 +61,12 @@ __device__ __forceinline__ void merge_moments(KeyMoments& m, KeyMoments other) {
 
 // merge_lanes merges the moments of lanes whose numbers differ in a bit.
 __device__ __forceinline__ void merge_lanes(KeyMoments& m, int bit) {
-	KeyMoments other = {__shfl_xor_sync(FULL_MASK, m.top, bit), __shfl_xor_sync(FULL_MASK, m.fixed, bit), __shfl_xor_sync(FULL_MASK, m.pilot, bit), __shfl_xor_sync(FULL_MASK, m.squares, bit)};
+	KeyMoments other = {__shfl_xor_sync(FULL_MASK, m.top, bit), 0, __shfl_xor_sync(FULL_MASK, m.fixed, bit), __shfl_xor_sync(FULL_MASK, m.pilot, bit), __shfl_xor_sync(FULL_MASK, m.squares, bit)};
 	merge_moments(m, other);
 }
 
 __device__ __forceinline__ KeyMoments no_moments() {
-	KeyMoments m = {-(double)infinity(), 0, 0, 0};
+	KeyMoments m = {-infinity(), 0, 0, 0, 0};
 	return m;
 }
 
@@ -67,7 +77,9 @@ struct Rest {
 	u64* fixed;    // [part]: I
 	u64* sampled;  // [part]: the sample
 	u32* before;   // [part]: positions of R in the part's pages before
-	u16* list;     // [REST_CHUNK·PAGE] of the warp: keys of a chunk, as positions from its first on
+	u32* keys;     // [part]: where a page's keys of the kv head lie in the cache, in runs of PAGE keys
+	WarpKeys* own;  // of the warp
+	u32* next;     // of the block's chunks, how many are taken
 	u32* start;    // [MAX_CLUSTER + 1]: the first index of R of each block; behind the last, n
 	KeyMoments* moments;  // [heads of the group, chunks]
 	u32* counts;          // [MAX_CLUSTER]: what each block lists
@@ -91,7 +103,7 @@ __device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const Cluster
 	if (t.i.at.p < 0) return false;
 	t.i.words = t.i.at.p / PAGE + 1;
 	t.n = t.pilot = 0;
-	t.chunk_pages = 1 << min_of(31 - __clz(max_of(t.i.words / REST_CHUNKS, 1)), 4);
+	t.chunk_pages = 1 << min_of(31 - __clz(max_of(t.i.words / REST_CHUNKS, 1)), 2);
 	t.chunks = (t.i.words + t.chunk_pages - 1) / t.chunk_pages;
 	t.part = (t.chunks + c.size - 1) / c.size * t.chunk_pages;
 	t.lo = min_of(c.rank * t.part, t.i.words);
@@ -105,10 +117,12 @@ __device__ inline bool locate_rest(const ResidualArgs& a, Rest& t, const Cluster
 // lay_out places the block's bitmaps and lists in shared memory. The host reckons the same layout.
 __device__ inline void lay_out(Rest& t, u8* shared) {
 	t.fixed = (u64*)shared;
-	t.list = (u16*)(t.fixed + t.part) + warp() * REST_CHUNK * PAGE;
-	t.sampled = (u64*)((u16*)(t.fixed + t.part) + blockDim.x / WARP * REST_CHUNK * PAGE);
+	WarpKeys* warps = (WarpKeys*)(t.fixed + t.part);
+	t.own = warps + warp();
+	t.sampled = (u64*)(warps + blockDim.x / WARP);
 	t.drawn = (u32*)(t.sampled + t.part);
 	t.before = t.drawn + 2 * t.part + 2;
+	t.keys = t.before + t.part;
 }
 
 // fix_entries sets the bits of a list's entries in the block's part, as add_entries of read_map.cuh.
@@ -147,7 +161,11 @@ __device__ inline void fix_listed(const ResidualArgs& a, const Rest& t) {
 __device__ inline u32 count_part(const ResidualArgs& a, const Rest& t) {
 	int pages = t.hi - t.lo;
 	bool bad = false;
-	for (int i = threadIdx.x; i < pages; i += blockDim.x) bad |= page_of(a.g, t.i.at.slot, t.lo + i) < 0;
+	for (int i = threadIdx.x; i < pages; i += blockDim.x) {
+		int page = page_of(a.g, t.i.at.slot, t.lo + i);
+		bad |= page < 0;
+		t.keys[i] = (u32)(page * (int)a.g.heads + t.i.kv_head);
+	}
 	for (int i = threadIdx.x; i < 2 * pages + 2; i += blockDim.x) t.drawn[i] = 0;
 	int n = count_pages(t.before, pages, [&](int i) { return rest_bits(a, t, i); });
 	return reduce_block((int)bad, 0, Max()) ? BAD_PAGES : (u32)n;
@@ -234,104 +252,142 @@ __device__ __forceinline__ ChunkKeys list_chunk(const Rest& t, int chunk) {
 	ChunkKeys keys = {(int)(all & 0xffff), (int)((all & 0xffff) + (all >> 16))};
 	upto -= own;
 	int to = (int)(upto & 0xffff);
-	for (; fixed; fixed &= fixed - 1) t.list[to++] = (u16)(lane() * 32 + __ffs((int)fixed) - 1);
+	for (; fixed; fixed &= fixed - 1) t.own->list[to++] = (u16)(lane() * 32 + __ffs((int)fixed) - 1);
 	to = keys.fixed + (int)(upto >> 16);
-	for (; pilot; pilot &= pilot - 1) t.list[to++] = (u16)(lane() * 32 + __ffs((int)pilot) - 1);
+	for (; pilot; pilot &= pilot - 1) t.own->list[to++] = (u16)(lane() * 32 + __ffs((int)pilot) - 1);
 	__syncwarp();
 	return keys;
 }
 
-// add_scores adds the scores of two keys to the moments of a lane.
-__device__ __forceinline__ void add_scores(const PagedKV& g, KeyMoments& m, const float (&score)[2], const bool (&there)[2], const bool (&fixed)[2]) {
-	float s[2], top = (float)m.top;
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
-		if (there[j]) count_nan(g, score[j]);
-		s[j] = there[j] && score[j] > -infinity() ? score[j] : -infinity();
-		top = max_of(top, s[j]);
-	}
-	if (top > (float)m.top) rescale_moments(m, top);
-#pragma unroll
-	for (int j = 0; j < 2; j++) {
-		double x = s[j] > -infinity() ? (double)expf(s[j] - top) : 0;
-		m.fixed += fixed[j] ? x : 0;
-		m.pilot += fixed[j] ? 0 : x;
-		m.squares += fixed[j] ? 0 : x * x;
-	}
+// HeadLanes are the lanes that sum the exponentials of a head: so many, of which this is number
+// `place`. The last lanes may have none.
+struct HeadLanes {
+	int head, place, lanes;
+};
+
+__device__ __forceinline__ HeadLanes head_lanes(int heads) {
+	int lanes = WARP;
+	while (lanes * heads > WARP) lanes /= 2;
+	HeadLanes h = {lane() / lanes, lane() % lanes, lanes};
+	return h;
 }
 
-// chunk_moments are the moments of a chunk for head lane/4. All lanes of a warp call it. Bound by
-// reading its keys, which lie at random.
-template <int DIM>
-__device__ __forceinline__ KeyMoments chunk_moments(const ResidualArgs& a, const Rest& t, const QueryFragment<DIM>& q, int chunk) {
-	ChunkKeys keys = list_chunk(t, chunk);
-	int first = chunk * t.chunk_pages, tiles = (keys.all + 7) / 8;
-	i32 page = a.g.table[(i64)t.i.at.slot * a.g.width + min_of(first + min_of(lane(), t.chunk_pages - 1), t.i.words - 1)];
-	Word4 raw[REST_AHEAD][DIM / 32];
-	auto load = [&](Word4 (&to)[DIM / 32], int tile) {
-		int at = t.list[min_of(tile * 8 + lane() / 4, keys.all - 1)];
-		const u16* key = (const u16*)a.g.k + kv_offset(a.g, __shfl_sync(FULL_MASK, page, at / PAGE), t.i.kv_head, at % PAGE) + lane() % 4 * 8;
-#pragma unroll
-		for (int j = 0; j < DIM / 32; j++) ld_cg4((float*)to[j].w, (const float*)(key + j * 32));
-	};
-	KeyMoments m = no_moments();
-#pragma unroll
-	for (int i = 0; i < REST_AHEAD; i++) {
-		if (i < tiles) load(raw[i], i);
+// add_batch adds the scores of a batch of keys, from number `base` of the chunk on, to the moments of the
+// lane's head.
+__device__ __forceinline__ void add_batch(const PagedKV& g, KeyMoments& m, const float* scores, const HeadLanes& h, int base, const ChunkKeys& keys) {
+	float top = m.top;
+	int n = min_of(keys.all - base, REST_BATCH), nans = 0;
+	for (int i = h.place; i < n; i += h.lanes) {
+		top = max_of(top, scores[i]);
+		nans += scores[i] != scores[i];
 	}
-	for (int base = 0; base < tiles; base += REST_AHEAD) {
-#pragma unroll
-		for (int i = 0; i < REST_AHEAD; i++) {
-			int tile = base + i;
-			if (tile >= tiles) break;
-			float c[4] = {0, 0, 0, 0};
-#pragma unroll
-			for (int j = 0; j < DIM / 32; j++) {
-				mma_f16(c, q.q[2 * j], raw[i][j].w);
-				mma_f16(c, q.q[2 * j + 1], raw[i][j].w + 2);
-			}
-			if (tile + REST_AHEAD < tiles) load(raw[i], tile + REST_AHEAD);
-			float s[2] = {(c[0] + c[2]) * q.unit, (c[1] + c[3]) * q.unit};
-			int k = tile * 8 + lane() % 4 * 2;
-			bool valid = lane() / 4 < t.i.group_heads, there[2] = {valid && k < keys.all, valid && k + 1 < keys.all}, fixed[2] = {k < keys.fixed, k + 1 < keys.fixed};
-			add_scores(a.g, m, s, there, fixed);
+	if (nans > 0) atomicAdd(&g.failure->nans, (unsigned long long)nans);
+	if (top > m.top) rescale_moments(m, top);
+	for (int i = h.place; i < n; i += h.lanes) {
+		double x = scores[i] > -infinity() ? (double)expf(scores[i] - top) : 0;
+		if (base + i < keys.fixed) {
+			m.fixed += x;
+		} else {
+			m.pilot += x;
+			m.squares += x * x;
 		}
 	}
-	__syncwarp();  // the list has been read
-	merge_lanes(m, 1);
-	merge_lanes(m, 2);
-	return m;
 }
 
-// score_part writes the moments of the block's chunks, a warp taking one after the other.
+// score_part writes the moments of the block's chunks, of which a warp takes one after the other, first
+// the last, which has the window. Keys of the next are on their way when those of one are
+// summed. query is [heads of the group, DIM]. Bound by reading keys that lie at random.
 template <int DIM>
-__device__ __forceinline__ void score_part(const ResidualArgs& a, const Rest& t) {
+__device__ __forceinline__ void score_part(const ResidualArgs& a, const Rest& t, const float* query) {
 	QueryFragment<DIM> q;
 	bool valid = lane() / 4 < t.i.group_heads;
-	load_query(q, a.q + ((i64)t.row * a.heads + t.i.head + (valid ? lane() / 4 : 0)) * DIM, valid, 1 / sqrtf((float)DIM));
-	for (int i = t.lo / t.chunk_pages + warp(); i * t.chunk_pages < t.hi; i += (int)blockDim.x / WARP) {
-		KeyMoments m = chunk_moments(a, t, q, i);
-		if (valid && lane() % 4 == 0) t.moments[lane() / 4 * t.chunks + i] = m;
+	load_query(q, query + (valid ? lane() / 4 : 0) * DIM, valid, 1 / sqrtf((float)DIM));
+	Word4 raw[REST_AHEAD][DIM / 32];
+	int first = t.lo / t.chunk_pages, chunks = (t.hi - t.lo + t.chunk_pages - 1) / t.chunk_pages, chunk;
+	ChunkKeys next;
+	auto load = [&](Word4 (&to)[DIM / 32], int key) {
+		int at = t.own->list[min_of(key + lane() / 4, next.all - 1)];
+		const u16* from = (const u16*)a.g.k + ((i64)t.keys[(chunk - first) * t.chunk_pages + at / PAGE] * PAGE + at % PAGE) * DIM + lane() % 4 * 8;
+#pragma unroll
+		for (int j = 0; j < DIM / 32; j++) ld_cg4((float*)to[j].w, (const float*)(from + j * 32));
+	};
+	auto begin = [&]() {
+		u32 taken = lane() == 0 ? atomicAdd(t.next, 1u) : 0;
+		taken = __shfl_sync(FULL_MASK, taken, 0);
+		chunk = first + (taken == 0 ? chunks : (int)taken) - 1;
+		next.all = -1;
+		if (taken >= (u32)chunks) return;
+		next = list_chunk(t, chunk);
+#pragma unroll
+		for (int i = 0; i < REST_AHEAD; i++) {
+			if (i * 8 < next.all) load(raw[i], i * 8);
+		}
+	};
+	HeadLanes h = head_lanes(t.i.group_heads);
+	begin();
+	while (next.all >= 0) {
+		ChunkKeys keys = next;
+		KeyMoments m = no_moments();
+		KeyMoments* to = t.moments + h.head * t.chunks + chunk;
+		for (int base = 0; base == 0 || base < keys.all; base += REST_BATCH) {
+#pragma unroll
+			for (int i = 0; i < REST_AHEAD; i++) {
+				if (base + i * 8 >= keys.all) break;
+				float c[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+#pragma unroll
+				for (int j = 0; j < DIM / 32; j++) {
+					mma_f16(c[0], q.q[2 * j], raw[i][j].w);
+					mma_f16(c[1], q.q[2 * j + 1], raw[i][j].w + 2);
+				}
+				if (base + REST_BATCH + i * 8 < keys.all) load(raw[i], base + REST_BATCH + i * 8);
+				float* s = t.own->scores[lane() / 4] + i * 8 + lane() % 4 * 2;
+				s[0] = (c[0][0] + c[1][0] + c[0][2] + c[1][2]) * q.unit;
+				s[1] = (c[0][1] + c[1][1] + c[0][3] + c[1][3]) * q.unit;
+			}
+			__syncwarp();
+			if (base + REST_BATCH >= keys.all) begin();
+			if (h.head < t.i.group_heads) add_batch(a.g, m, t.own->scores[h.head], h, base, keys);
+			__syncwarp();  // scores have been read
+		}
+		for (int bit = 1; bit < h.lanes; bit *= 2) merge_lanes(m, bit);
+		if (h.head < t.i.group_heads && h.place == 0) *to = m;
 	}
 }
 
-// rest_size is the largest sample that a head of the group needs; every block finds the same. All
-// threads call it.
+// rest_size is the largest sample that a head of the group needs; every block finds the same. Several
+// warps share the chunks of a head. All threads call it.
 __device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
-	SHARED(double, wants, REST_HEADS);
-	if (warp() < t.i.group_heads) {
-		KeyMoments m = no_moments();
-		const KeyMoments* all = t.moments + warp() * t.chunks;
+	SHARED(float, tops, REST_THREADS / WARP);
+	SHARED(double, sums, REST_THREADS / WARP * 3);
+	int heads = t.i.group_heads, warps = REST_THREADS / WARP / heads, u = min_of(warp() / warps, heads - 1);
+	KeyMoments m = no_moments();
 #pragma unroll 4
-		for (int i = lane(); i < t.chunks; i += WARP) merge_moments(m, load_peer(all + i));
-		for (int bit = 1; bit < WARP; bit *= 2) merge_lanes(m, bit);
-		double mean = m.pilot / t.pilot, variance = max_of(m.squares - m.pilot * mean, 0.0) / (t.pilot - 1);
-		if (lane() == 0) wants[warp()] = required_samples(a, t.n, t.n * sqrt(variance) / (m.fixed + t.n * mean));
+	for (int i = (int)threadIdx.x - u * warps * WARP; i < t.chunks && warp() < heads * warps; i += warps * WARP) merge_moments(m, load_peer(t.moments + u * t.chunks + i));
+	float top = reduce_warp(m.top, Max());
+	if (lane() == 0) tops[warp()] = top;
+	__syncthreads();
+	for (int i = 0; i < warps; i++) top = max_of(top, tops[u * warps + i]);
+	rescale_moments(m, top);
+	m.fixed = reduce_warp(m.fixed, Plus());
+	m.pilot = reduce_warp(m.pilot, Plus());
+	m.squares = reduce_warp(m.squares, Plus());
+	if (lane() == 0) {
+		sums[3 * warp()] = m.fixed;
+		sums[3 * warp() + 1] = m.pilot;
+		sums[3 * warp() + 2] = m.squares;
 	}
 	__syncthreads();
 	double want = 0;
-	for (int u = 0; u < t.i.group_heads; u++) {
-		if (wants[u] > want || wants[u] != wants[u]) want = wants[u];
+	for (int first = 0; first < heads * warps; first += warps) {
+		double fixed = 0, pilot = 0, squares = 0;
+		for (int i = first; i < first + warps; i++) {
+			fixed += sums[3 * i];
+			pilot += sums[3 * i + 1];
+			squares += sums[3 * i + 2];
+		}
+		double mean = pilot / t.pilot, variance = max_of(squares - pilot * mean, 0.0) / (t.pilot - 1);
+		double needed = required_samples(a, t.n, t.n * sqrt(variance) / (fixed + t.n * mean));
+		if (needed > want || needed != needed) want = needed;
 	}
 	return budget(want, t.n, t.pilot);
 }
@@ -369,10 +425,18 @@ template <int DIM>
 __device__ __forceinline__ void sample_rest(const ResidualArgs& a, Rest& t, const ClusterBlock& c) {
 	SHARED(u32, start, MAX_CLUSTER + 1);
 	SHARED(u32, size, 1);
+	SHARED(u32, next, 1);
+	SHARED(float, query, REST_HEADS * DIM);
 	t.start = start;
+	t.next = next;
 	bool sampling = a.pilot_count > 0 || a.pilot_share > 0, scoring = sampling && a.eps > 0 && a.z > 0;
+	const float* q = a.q + ((i64)t.row * a.heads + t.i.head) * DIM;
+	for (int i = threadIdx.x; scoring && i < t.i.group_heads * DIM; i += blockDim.x) query[i] = q[i];
 	u32 own = count_part(a, t);
-	if (threadIdx.x == 0) size[0] = own;
+	if (threadIdx.x == 0) {
+		size[0] = own;
+		next[0] = 0;
+	}
 	c.sync();
 	bool valid = exchange_sizes(t, c, size);
 	int b = 0;
@@ -387,7 +451,7 @@ __device__ __forceinline__ void sample_rest(const ResidualArgs& a, Rest& t, cons
 	u32 listed = place_sample(a, t, b == t.n);
 	if (threadIdx.x == 0) t.counts[c.rank] = listed;
 	scoring = scoring && t.n >= 2;
-	if (scoring) score_part<DIM>(a, t);
+	if (scoring) score_part<DIM>(a, t, query);
 	c.sync();
 	if (scoring) b = rest_size(a, t);
 	if (scoring && b > t.pilot) {
