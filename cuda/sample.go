@@ -137,10 +137,11 @@ func (o *ops) inParts(c *device.Sample, begin func(size, first int) *launch, mor
 }
 
 // residualCluster is how many thread blocks share each of a number of lists: as many as are
-// resident at once, one per multiprocessor, and have pages.
+// resident at once, one per multiprocessor, and have pages. A cluster lies within a GPC, so that some
+// tenth of the multiprocessors is left without: an H200 has room for 30 clusters of four.
 func (o *ops) residualCluster(lists, pages int) int {
 	c := 1
-	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= o.d.drv.multiprocessors() && 2*c <= pages {
+	for 2*c <= o.d.drv.maxCluster() && 2*c*lists <= o.d.drv.multiprocessors()*9/10 && 2*c <= pages {
 		c *= 2
 	}
 	return c

@@ -13,6 +13,7 @@ type residualCase struct {
 	attention
 	grouped  bool // head groups are kv heads
 	residual device.Residual
+	ranked   bool // the plan's list is what TopK makes of scores, and is dropped
 }
 
 // residuals are the parameters. Keys are closer together than in
@@ -69,6 +70,13 @@ func residualCases() []testCase {
 			}
 		}
 	}
+	for _, dim := range []int{64, 20} {
+		best := residualCase{attention: residualPlans["tokens"], grouped: true, residual: residuals["plain"], ranked: true}
+		best.heads, best.kvHeads, best.listHeads, best.dim, best.spread = 4, 2, 2, dim, .5
+		best.numbered()
+		best.residual.Draw = rng.Address{Seed: 1 << 40, Request: 3, Layer: 2}
+		cases = append(cases, testCase{fmt.Sprintf("op=TopK ResidualSample/dim=%d", dim), best.job})
+	}
 	for _, lens := range [][]int{{1}, {130}, {3, 0, 66}} {
 		cases = append(cases, testCase{fmt.Sprintf("op=GroupMax/lens=%v", lens), func(b *bed) job { return groupMax(b, lens) }})
 	}
@@ -115,15 +123,35 @@ func (c residualCase) job(b *bed) job {
 	at := b.attend(&c.attention, b.shuffled(&c.attention))
 	c.residual.Requests = b.of(&c.attention)
 	l := device.List{Index: b.i32(filledI32(len(index), -9), rows, groups, limit), Count: b.i32(filledI32(len(count), -9), rows, groups), Weight: b.out(rows, groups, limit)}
+	sample := device.Sample{Rule: device.ResidualSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Residual: c.residual}
+	step := func(ops device.Queue) { device.Do(ops, sample) }
+	if c.ranked {
+		scores := c.ranks(b)
+		step = func(ops device.Queue) {
+			device.Do(ops, device.Select{Rule: device.TopK, List: at.plan.List, Scores: scores, KV: at.kv, K: device.Amount{Share: 1}})
+			device.Do(ops, sample)
+			device.Do(ops, device.Discard{List: at.plan.List})
+		}
+	}
 	return job{
-		step: func(ops device.Queue) {
-			device.Do(ops, device.Sample{Rule: device.ResidualSample, List: l, Q: at.q, KV: at.kv, Plan: at.plan, Residual: c.residual})
-		},
+		step: step,
 		expect: []expectation{
 			{name: "count", got: l.Count, ids: count}, {name: "index", got: l.Index, ids: index},
 			{name: "weight", got: l.Weight, want: weight, bound: 1e-7, scale: 1},
 		},
 	}
+}
+
+// ranks is scores that are above -Inf for what the case lists.
+func (c *residualCase) ranks(b *bed) device.Tensor {
+	width := c.longest() + 3
+	scores := filled(len(c.lists)*width, float32(math.Inf(-1)))
+	for i, l := range c.lists {
+		for _, e := range l {
+			scores[i*width+e.index] = float32(b.rng.NormFloat64())
+		}
+	}
+	return b.f32(scores, c.queryRows(), c.groups(), width)
 }
 
 // list is what a head group of the row at p reads in the selected region; sound is false
