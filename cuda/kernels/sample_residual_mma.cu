@@ -1,19 +1,19 @@
 // Residual sampling on tensor cores, over an f16 cache, for the plain call: lists without weights, a
-// sample of what they leave without replacement, sized for the softmax denominator. What is listed is
-// defined in sample_residual.cu, which also does what this does not.
+// sample of what they leave without replacement, sized for the softmax denominator. sample_residual.cu
+// defines what is listed, and does what this does not.
 //
-// A cluster lists an item, and each block has a consecutive part of its pages, with the bitmap of I in
-// them and the number of elements of R: no block builds what another has. The sample is a
-// bitmap of indices of R. A block draws every so-manieth index and sets its bit in the
-// shared memory of the block whose part has it; the bits of a page are then spread over its
-// positions of R in one step, so that no position is searched for.
+// A cluster lists an item, and each block has consecutive pages of it, with the bitmap of I in them and
+// the number of elements of R: no block builds what another has. Draws are indices of R. A block
+// makes its share of them and sets their bits in the shared memory of the blocks whose pages have them;
+// the bits of a page are then spread over its positions of R in one step, so that no position is
+// searched for.
 //
-// A chunk of consecutive pages belongs to a warp, which lists the keys of I and of the pilot in it and
-// scores them 8 at a time (keys.cuh), with loads to registers in flight: a lane takes 16 bytes of a
-// key, so that keys may lie anywhere. Its lanes sum exponentials relative to the largest score that they have
-// met. Chunks depend on the length of the row only, and their moments are merged in one order: so does the
-// sample, to the bit, not on the number of blocks. Blocks meet three times: for the sizes of their
-// parts, the pilot, and the moments; once each for a larger sample and its counts.
+// A chunk of up to four pages belongs to a warp, which lists the keys of I and of the pilot in it and scores
+// them 8 at a time (keys.cuh): a lane loads 16 bytes of a key to registers, so that keys may lie anywhere.
+// Scores go through shared memory to the lanes that sum their exponentials. Chunks depend on the
+// length of the row only, and their moments are merged in one order: what is sampled does not depend on
+// the number of blocks, to the bit. Blocks meet three times, for the sizes of their parts, the pilot and
+// the moments, and twice more where a larger sample is needed.
 #include "keys.cuh"
 #include "row_scores.cuh"
 #include "sample_residual.cuh"
@@ -72,15 +72,15 @@ __device__ __forceinline__ KeyMoments no_moments() {
 
 // Rest is an item, and the block's part of it. Pages of the part are counted from lo on.
 struct Rest {
-	ReadMap i;     // of which the row, the heads and the inner pages are used
-	u32* drawn;    // [2·part + 2]: bit r is set where index start[rank] + r of R is drawn
-	u64* fixed;    // [part]: I
-	u64* sampled;  // [part]: the sample
-	u32* before;   // [part]: positions of R in the part's pages before
-	u32* keys;     // [part]: where a page's keys of the kv head lie in the cache, in runs of PAGE keys
-	WarpKeys* own;  // of the warp
-	u32* next;     // of the block's chunks, how many are taken
-	u32* start;    // [MAX_CLUSTER + 1]: the first index of R of each block; behind the last, n
+	ReadMap i;            // of which the row, the heads and the inner pages are used
+	u64* fixed;           // [part]: I
+	u64* sampled;         // [part]: the sample
+	u32* drawn;           // [2·part + 2]: bit r is set where index start[rank] + r of R is drawn
+	u32* before;          // [part]: positions of R in the part's pages before
+	u32* keys;            // [part]: where a page's keys of the kv head lie in the cache, in runs of PAGE keys
+	WarpKeys* own;        // of the warp
+	u32* next;            // how many of the block's chunks are taken
+	u32* start;           // [MAX_CLUSTER + 1]: the first index of R of each block; behind the last, n
 	KeyMoments* moments;  // [heads of the group, chunks]
 	u32* counts;          // [MAX_CLUSTER]: what each block lists
 	int row, head_group, n, pilot;
@@ -354,6 +354,17 @@ __device__ __forceinline__ void score_part(const ResidualArgs& a, const Rest& t,
 	}
 }
 
+// load_moments is load_peer of moments.
+__device__ __forceinline__ KeyMoments load_moments(const KeyMoments* at) {
+	union {
+		float words[8];
+		KeyMoments m;
+	} u;
+	ld_cg4(u.words, (const float*)at);
+	ld_cg4(u.words + 4, (const float*)at + 4);
+	return u.m;
+}
+
 // rest_size is the largest sample that a head of the group needs; every block finds the same. Several
 // warps share the chunks of a head. All threads call it.
 __device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
@@ -361,8 +372,16 @@ __device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
 	SHARED(double, sums, REST_THREADS / WARP * 3);
 	int heads = t.i.group_heads, warps = REST_THREADS / WARP / heads, u = min_of(warp() / warps, heads - 1);
 	KeyMoments m = no_moments();
-#pragma unroll 4
-	for (int i = (int)threadIdx.x - u * warps * WARP; i < t.chunks && warp() < heads * warps; i += warps * WARP) merge_moments(m, load_peer(t.moments + u * t.chunks + i));
+	int every = warps * WARP;
+	for (int first = (int)threadIdx.x - u * every; first < t.chunks && warp() < heads * warps; first += 4 * every) {
+		KeyMoments of[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++) of[i] = load_moments(t.moments + u * t.chunks + min_of(first + i * every, t.chunks - 1));
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			if (first + i * every < t.chunks) merge_moments(m, of[i]);
+		}
+	}
 	float top = reduce_warp(m.top, Max());
 	if (lane() == 0) tops[warp()] = top;
 	__syncthreads();
@@ -396,12 +415,7 @@ __device__ inline int rest_size(const ResidualArgs& a, const Rest& t) {
 // window with weight 1, and the sample with weight `each`.
 __device__ inline void write_part(const ResidualArgs& a, const Rest& t, const ClusterBlock& c, float each) {
 	i64 list = (i64)t.row * a.head_groups + t.head_group;
-	u32 total, before = 0, all = 0;
-	for (int b = 0; b < c.size; b++) {
-		u32 n = (u32)ld_cg((const i32*)t.counts + b);
-		before += b < c.rank ? n : 0;
-		all += n;
-	}
+	u32 count = lane() < c.size ? (u32)ld_cg((const i32*)t.counts + lane()) : 0, before = warp_add(lane() < c.rank ? count : 0), all = warp_add(count), total;
 	if (threadIdx.x == 0 && c.rank == 0) a.count[list] = (i32)all;
 	ThreadRange r = thread_range(2 * (t.hi - t.lo));
 	auto half_of = [](u64 bits, int half) { return (u32)(bits >> half % 2 * 32); };
