@@ -14,25 +14,66 @@ func (o *ops) sketchScores(c *device.Score) {
 	if p.square {
 		which = every
 	}
-	heads, width := c.Q.Dim(1), c.Q.Dim(2)
-	size := heads * width
-	scale := float32(1 / (float64(heads) * math.Sqrt(float64(width))))
-	queries, keys, own := f32s(c.Q), f32s(c.Keys), f32s(c.Q)
+	s := sketchTask{o: o, c: c, pairs: p, own: c.Q, heads: c.Q.Dim(1), width: c.Q.Dim(2), product: c.Product}
 	if !c.Product.Own.Absent() {
-		own = f32s(c.Product.Own)
+		s.own = c.Product.Own
 	}
+	s.product.Log = c.Product.Log && !c.Product.Each
 	o.eachBlock("SketchScores", c.KV, c.Rows, which, func(b callBlock) {
-		out := p.row(b, b.index)
-		for j := range out {
-			from := queries
-			if j == b.index {
-				from = own
-			}
-			out[j] = scale * dot32(row(from, b.page, size), row(keys, p.page(b, j), size))
+		if c.Product.Each {
+			s.eachHead(b)
+		} else {
+			s.products(p.row(b, b.index), b, 0, 0, s.heads)
 		}
-		o.countNaNs(out)
-		transformProducts(out, c.Product)
 	})
+}
+
+// sketchTask is a call of SketchScores.
+type sketchTask struct {
+	o            *ops
+	c            *device.Score
+	pairs        sketchPairs
+	own          device.Tensor // the queries of the diagonal
+	heads, width int           // of queries
+	product      device.SketchProduct
+}
+
+// products makes out the scores of block b by n heads of its query from head q on, and n of the
+// keys from k on.
+func (s *sketchTask) products(out []float32, b callBlock, q, k, n int) {
+	queries, own, keys := f32s(s.c.Q), f32s(s.own), f32s(s.c.Keys)
+	scale := float32(1 / (float64(n) * math.Sqrt(float64(s.width))))
+	size, each := n*s.width, s.c.Keys.Dim(1)*s.width
+	for j := range out {
+		from := queries
+		if j == b.index {
+			from = own
+		}
+		x, y := row(from, b.page, s.heads*s.width)[q*s.width:][:size], row(keys, s.pairs.page(b, j), each)[k*s.width:][:size]
+		out[j] = scale * dot32(x, y)
+	}
+	s.o.countNaNs(out)
+	transformProducts(out, s.product)
+}
+
+// eachHead makes the row of block b the mean of the scores by each head of its query.
+func (s *sketchTask) eachHead(b callBlock) {
+	out := s.pairs.row(b, b.index)
+	group := s.heads / s.c.Keys.Dim(1)
+	one, sum := grown(&s.o.tasks.sketch.each, len(out)), grown(&s.o.tasks.sketch.sum, len(out))
+	clear(sum)
+	for h := range s.heads {
+		s.products(one, b, h, h/group, 1)
+		for j, v := range one {
+			sum[j] += float64(v)
+		}
+	}
+	for j, v := range sum {
+		if v /= float64(s.heads); s.c.Product.Log {
+			v = math.Log(math.Abs(v))
+		}
+		out[j] = float32(v)
+	}
 }
 
 // sketchPairs is a tensor of scores of pairs of blocks: see the comment on pairs in package
@@ -93,6 +134,11 @@ func transformProducts(x []float32, c device.SketchProduct) {
 	}
 	var total float64
 	if c.Form == device.Softmax {
+		if c.Temperature > 0 {
+			for j := range x {
+				x[j] /= float32(c.Temperature)
+			}
+		}
 		top := slices.Max(x)
 		for _, v := range x {
 			total += math.Exp(float64(v - top))

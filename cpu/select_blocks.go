@@ -44,8 +44,7 @@ func (o *ops) walkScores(rows device.Tensor, r, n int) []float64 {
 	return scores
 }
 
-// bestBlocks is the selected blocks of block b, ascending. Its own block is always one of
-// them, and block 0 unless the budget is Free.
+// bestBlocks is the selected blocks of block b, ascending.
 func (o *ops) bestBlocks(scores []float64, b callBlock, budget device.BlockBudget) []int32 {
 	v := mask{device.Plan{Span: budget.Span}}
 	list := grown(&o.tasks.sketch.blocks, b.index+1)[:0]
@@ -55,25 +54,30 @@ func (o *ops) bestBlocks(scores []float64, b callBlock, budget device.BlockBudge
 		}
 	}
 	n := budget.Of(len(list))
-	if n >= len(list) {
+	if n >= len(list) || budget.Dense > 0 && b.index >= budget.Dense {
 		return list
 	}
-	// The k best of lo to hi-1, behind block 0 and before its own, which is last.
-	own := len(list) - 1
-	lo, hi, k := 0, own, n-1
-	if budget.Free {
-		hi = own + 1
-	} else if list[0] == 0 {
-		lo, k = 1, n-2
+	// Those between the edges compete, and the best k of them are taken.
+	first, last := budget.Edges(len(list))
+	lo, hi := 0, len(list)
+	for lo < hi && int(list[lo]) < first {
+		lo++
 	}
-	k = max(k, 0)
+	for hi > lo && int(list[hi-1]) > b.index-last {
+		hi--
+	}
+	k := min(max(n-(len(list)-(hi-lo)), 0), hi-lo)
+	if budget.Free { // so does the own block, in the place of another
+		hi, k = len(list), n-1
+	}
 	bestFirst(list[lo:hi], scores, k)
-	list = list[:lo+k]
-	if !slices.Contains(list, int32(b.index)) {
-		list = append(list, int32(b.index))
+	if budget.Free {
+		list = append(list[:k], int32(b.index))
+	} else {
+		list = append(list[:lo+k], list[hi:]...)
 	}
 	slices.Sort(list)
-	return list
+	return slices.Compact(list)
 }
 
 // bestFirst moves the k blocks of list with the largest scores to its front, in any order;

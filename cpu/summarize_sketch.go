@@ -8,6 +8,8 @@ type sketchScratch struct {
 	mean   []float32 // of the heads of a row, or of a block
 	walk   walkTask
 	scores []float64 // a row of a walk
+	each   []float32 // a row of pairs by one head
+	sum    []float64 // of them over the heads
 	blocks []int32   // candidates
 	nans   int       // scores that were NaN
 }

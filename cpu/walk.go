@@ -23,7 +23,7 @@ func (o *ops) walk(c *device.Walk) {
 	if dst.DType == device.I32 {
 		w.width /= 2
 	}
-	w.start(o, o.sketchPairs(c.Pairs, c.KV), src, c.Exponent)
+	w.start(o, o.sketchPairs(c.Pairs, c.KV), src, c)
 	o.eachBlock("Walk", c.KV, c.Rows, touched, func(b callBlock) {
 		w.blocks = append(w.blocks, walkBlock{b, walkRow(b, c.KV, dst), len(w.pairs.row(b, b.index))})
 	})
@@ -64,16 +64,18 @@ type walkTask struct {
 	logs     []float32 // src, [rows, width]
 	values   []float64 // src, [rows, width]
 	exponent int
+	own      float64
 
 	segments int
 	top, sum []float32    // [blocks, segments, width]: partial results
 	scratch  [3][]float32 // of join, [width]
-	row64    []float64    // scratch of scaled
+	row64    []float64    // scratch of scaled and of damp
+	walk64   []float64
 }
 
 // start looks up the operands of a call.
-func (w *walkTask) start(o *ops, p sketchPairs, src device.Tensor, exponent int) {
-	w.o, w.pairs, w.exponent, w.started = o, p, exponent, !src.Absent()
+func (w *walkTask) start(o *ops, p sketchPairs, src device.Tensor, c *device.Walk) {
+	w.o, w.pairs, w.exponent, w.own, w.started = o, p, c.Exponent, c.Own, !src.Absent()
 	w.blocks, w.logs, w.values = w.blocks[:0], nil, nil
 	switch {
 	case !w.started:
@@ -137,6 +139,9 @@ func (w *walkTask) Do(_, lo, hi int) {
 func (w *walkTask) store(dst []float32, i int, b walkBlock) {
 	if w.started {
 		w.join(dst, i)
+		if w.own > 0 {
+			w.damp(dst, b)
+		}
 	} else {
 		for j, e := range w.pairs.row(b.callBlock, b.index) {
 			dst[j] = float32(w.exponent) * e
@@ -177,6 +182,47 @@ func (w *walkTask) join(dst []float32, i int) {
 	}
 }
 
+// damp adds the own row of b to the row of a walk dst, both of logarithms.
+func (w *walkTask) damp(dst []float32, b walkBlock) {
+	pairs := w.pairs.row(b.callBlock, b.index)
+	own := grown(&w.row64, len(dst))
+	for j, e := range pairs {
+		own[j] = float64(float32(w.exponent) * e)
+	}
+	walked := grown(&w.walk64, len(dst))
+	for j, l := range dst {
+		walked[j] = float64(l)
+	}
+	// What stands before each part, so that it sums to 1 - own and own.
+	from, to := math.Log(1-w.own)-logSum(walked), math.Log(w.own)-logSum(own)
+	for j := range dst {
+		dst[j] = float32(logAdd(walked[j]+from, own[j]+to))
+	}
+}
+
+// logSum is ln Σ exp(x), 0 where there is nothing to scale.
+func logSum(x []float64) float64 {
+	top, sum := slices.Max(x), 0.0
+	if math.IsInf(top, -1) {
+		return 0
+	}
+	for _, v := range x {
+		sum += math.Exp(v - top)
+	}
+	return top + math.Log(sum)
+}
+
+// logAdd is ln(exp(x) + exp(y)).
+func logAdd(x, y float64) float64 {
+	if x < y {
+		x, y = y, x
+	}
+	if math.IsInf(x, -1) {
+		return x
+	}
+	return x + math.Log1p(math.Exp(y-x))
+}
+
 // scaled is Σ_m src[m]·pairs[m][j]^exponent over the largest of them, the first left out.
 func (w *walkTask) scaled(b walkBlock) []float64 {
 	sum := grown(&w.row64, b.end)
@@ -191,6 +237,9 @@ func (w *walkTask) scaled(b walkBlock) []float64 {
 				sum[j] += l * power(float64(v), w.exponent)
 			}
 		}
+		if w.own > 0 {
+			w.dampScaled(sum, b)
+		}
 	}
 	var top float64
 	for _, v := range sum[min(1, len(sum)-1):] {
@@ -202,6 +251,24 @@ func (w *walkTask) scaled(b walkBlock) []float64 {
 		}
 	}
 	return sum
+}
+
+// dampScaled adds the own row of b to the row of a walk sum.
+func (w *walkTask) dampScaled(sum []float64, b walkBlock) {
+	own := grown(&w.walk64, len(sum))
+	var all, mine float64
+	for j, v := range w.pairs.row(b.callBlock, b.index) {
+		own[j] = power(float64(v), w.exponent)
+		all, mine = all+math.Abs(sum[j]), mine+math.Abs(own[j])
+	}
+	for j := range sum {
+		if all > 0 {
+			sum[j] *= (1 - w.own) / all
+		}
+		if mine > 0 {
+			sum[j] += own[j] * w.own / mine
+		}
+	}
 }
 
 // power is x to the n, n at least 1.

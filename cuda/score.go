@@ -196,14 +196,42 @@ func (o *ops) sketchScores(c *device.Score) {
 	if square {
 		n = width
 	}
-	queue := func(name string, b blocks) {
-		o.launch(name).tensor(c.Dst).int(c.Dst.RowLen()).bool(square).tensor(c.Q).tensor(c.Keys).tensor(own).
-			int(c.Q.Dim(1)*c.Q.Dim(2), int(p.Form)).bool(p.Log).float(scale).pages(c.KV, c.Rows).run(b, 256)
+	compare := func(name string, scale float64) *launch {
+		return o.launch(name).tensor(c.Dst).int(c.Dst.RowLen()).bool(square).tensor(c.Q).tensor(c.Keys).tensor(own).
+			int(c.Q.Dim(1)*c.Q.Dim(2), int(p.Form)).bool(p.Log).float(scale, temperature(p)).pages(c.KV, c.Rows)
 	}
-	queue("sketch_scores", blocks{ceil(width, sketchScoreColumns), ceil(n, sketchScoreRows), slots})
+	if p.Each {
+		o.headScores(c, n, func(name string) *launch { return compare(name, float64(float32(1/math.Sqrt(float64(c.Q.Dim(2)))))) })
+		return
+	}
+	compare("sketch_scores", scale).run(blocks{ceil(width, sketchScoreColumns), ceil(n, sketchScoreRows), slots}, 256)
 	if p.Form == device.Softmax {
-		queue("sketch_softmax", blocks{n, 1, slots})
+		compare("sketch_softmax", scale).run(blocks{n, 1, slots}, 256)
 	}
+}
+
+// temperature is what the products of a softmax are divided by.
+func temperature(p *device.SketchProduct) float64 {
+	if p.Form != device.Softmax || p.Temperature == 0 {
+		return 1
+	}
+	return p.Temperature
+}
+
+// headScores makes n rows of block scores of each slot by every head; compare starts the launch
+// of a kernel that takes a CompareHeadsArgs.
+func (o *ops) headScores(c *device.Score, n int, compare func(name string) *launch) {
+	heads, slots, width := c.Q.Dim(1), c.KV.Len.Dim(0), c.KV.Pages.Dim(1)
+	if !o.fits("SketchScores", 8*slots*n*heads) {
+		return
+	}
+	queue := func(name string) *launch {
+		return compare(name).work(0).int(heads, c.Keys.Dim(1), c.Q.Dim(2), n)
+	}
+	if c.Product.Form == device.Softmax {
+		queue("sketch_head_sums").runShared(blocks{n, heads, slots}, 256, 4*width)
+	}
+	queue("sketch_head_scores").run(blocks{ceil(width, 8), n, slots}, 256)
 }
 
 // groupMax is the maximum of the scores of the heads of each kv head.

@@ -100,7 +100,8 @@ func (c *launch) topBlocks(s *device.Select, walks device.Tensor) *launch {
 	}
 	b := &s.Blocks
 	return c.tensor(s.List.Index).tensor(s.List.Count).tensor(walks).int(groups, limit, rows, width).
-		bool(walks.DType == device.I32).int(s.KV.Len.Dim(0), b.Count).float(b.Share).bool(b.Free).span(b.Span).pages(s.KV, s.Rows)
+		bool(walks.DType == device.I32).int(s.KV.Len.Dim(0), b.Count).float(b.Share).bool(b.Free).
+		int(b.First.Count, b.Last.Count).float(b.First.Share, b.Last.Share).int(b.Dense).span(b.Span).pages(s.KV, s.Rows)
 }
 
 // topSubPages selects the row's own sub-page and the best of the others.

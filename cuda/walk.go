@@ -68,7 +68,7 @@ func (w *walk) size() int { return 8 * w.slots * w.n * w.width * ceil(w.width, w
 // launch starts the launch of a kernel that takes a WalkArgs.
 func (w *walk) launch(name string) *launch {
 	return w.o.launch(name).tensor(w.Dst).tensor(w.Src).work(0).int(w.width, w.Dst.Dim(0)).bool(w.Dst.DType == device.I32).
-		int(w.Exponent, w.slots, w.n, w.run).tensor(w.Pairs).int(w.Pairs.RowLen()).bool(w.Pairs.Rank() == 3).pages(w.KV, w.Rows)
+		int(w.Exponent, w.slots, w.n, w.run).float(w.Own).tensor(w.Pairs).int(w.Pairs.RowLen()).bool(w.Pairs.Rank() == 3).pages(w.KV, w.Rows)
 }
 
 // partialSums computes the partial sums of logarithms into the workspace.

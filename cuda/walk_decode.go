@@ -41,7 +41,7 @@ func (s *tailSketch) suits() bool {
 // suitsWalkDecode reports whether the kernel takes a step of a walk and the selection of blocks.
 func (o *ops) suitsWalkDecode(w *device.Walk) bool {
 	slots := w.KV.Len.Dim(0)
-	return w.Rows == 1 && w.Pairs.Rank() == 2 && w.Dst.DType == device.F32 && w.Dst.Dim(1) <= maxTopBlocks && w.Dst.Dim(1)%4 == 0 &&
+	return w.Rows == 1 && w.Own == 0 && w.Pairs.Rank() == 2 && w.Dst.DType == device.F32 && w.Dst.Dim(1) <= maxTopBlocks && w.Dst.Dim(1)%4 == 0 &&
 		w.Pairs.RowLen()%walkDecodeGroup == 0 && slots <= maxCounters && 8*slots*w.Dst.Dim(1) <= workspaceSize
 }
 

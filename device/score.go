@@ -51,7 +51,7 @@ const (
 	// (f32(n)·scale of the key)·(scale of the query·f32(1/(MirrorBlock·√dim))), each operation in
 	// f32. Scores are thus the same bits on every backend, and keys that are equal tie.
 	MirrorScores
-	// SketchScores is block-to-block scores q·k/(heads·√width), summed over heads, in the form of
+	// SketchScores is block-to-block scores q·k/√width, averaged over heads, in the form of
 	// Product (Sketch&Walk, steps D and E): the rows of pairs of the blocks of the newest rows,
 	// and of the block before them where they start a block, whose q changed when it was
 	// completed. The [slots, width, width] layout is computed as a whole. A product that is not
@@ -167,12 +167,27 @@ func (c *Score) checkSigns(op string) {
 func (c *Score) checkSketches(op string) {
 	CheckKV(op, c.KV)
 	CheckShape(op, "q", c.Q, F32, c.KV.K.Dim(0), -1, -1)
-	CheckLike(op, "keys", c.Keys, c.Q)
+	c.checkSketchHeads(op)
 	if !c.Product.Own.Absent() {
 		CheckLike(op, "own", c.Product.Own, c.Q)
 	}
 	checkPairs(op, c.Dst, c.KV)
 	checkRule(op, "form of product", c.Product.Form, numForms)
+	if t := c.Product.Temperature; !(t >= 0 && t <= math.MaxFloat32) {
+		Check(false, op, "temperature %v, want a finite number above 0, or 0 for 1", t)
+	}
+}
+
+// checkSketchHeads panics unless each head of Q has its head of Keys.
+func (c *Score) checkSketchHeads(op string) {
+	if !c.Product.Each {
+		CheckLike(op, "keys", c.Keys, c.Q)
+		return
+	}
+	CheckShape(op, "keys", c.Keys, F32, c.Q.Dim(0), -1, c.Q.Dim(2))
+	if heads, shared := c.Q.Dim(1), c.Keys.Dim(1); shared < 1 || heads%shared != 0 {
+		Check(false, op, "%d heads of queries and %d of keys, want a multiple of them", heads, shared)
+	}
 }
 
 func (c *Score) checkGroups(op string) {
@@ -224,8 +239,8 @@ func (c *Score) Access(a *Access) {
 func (c *Score) Cost(s Stored) Cost {
 	switch c.Rule {
 	case SketchScores:
-		b, width := s.blocks(c.KV, c.Rows, PageLen), int64(c.Q.Dim(1)*c.Q.Dim(2))
-		return Cost{Bytes: 4 * (width*(b.touched+b.stored) + b.pairs), Ops: 2 * width * b.pairs}
+		b, width, keys := s.blocks(c.KV, c.Rows, PageLen), int64(c.Q.Dim(1)*c.Q.Dim(2)), int64(c.Keys.Dim(1)*c.Keys.Dim(2))
+		return Cost{Bytes: 4 * (width*b.touched + keys*b.stored + b.pairs), Ops: 2 * width * b.pairs}
 	case GroupMax:
 		n := s.past(c.KV, c.Q.Dim(0))
 		return Cost{Bytes: 4 * n * int64(c.Q.Dim(1)+c.KV.K.Dim(1)), Ops: n * int64(c.Q.Dim(1))}
@@ -329,6 +344,11 @@ const (
 type SketchProduct struct {
 	Form ProductForm
 	Log  bool // as ln|x|, -Inf for 0; otherwise as x
+	// Temperature divides the products before Softmax; 0 is 1.
+	Temperature float64
+	// Each applies the form to the products of each head of Q, with the head of Keys that it
+	// shares, and averages over them; otherwise it is applied to the mean of the products.
+	Each bool
 	// Own, when present, replaces q on the diagonal, where a block is scored with itself.
 	// f32 [pages, heads, width]
 	Own Tensor

@@ -286,12 +286,16 @@ func (c *Select) listedRows() int {
 }
 
 // BlockBudget is the number of blocks that TopBlocks selects for a block of rows. It always
-// selects the block itself, and all blocks where there are at most two.
+// selects the block itself, and all blocks where there are at most two. Blocks that are always
+// selected count, and are selected even where they are more.
 type BlockBudget struct {
 	Count int     // blocks; 0: by Share
 	Share float64 // of the blocks that it sees, rounded up; at least 2
-	Free  bool    // block 0 competes with the others; otherwise it is always selected, and counts
+	Free  bool    // only the block itself is always selected
 	Span  Span    // for the block's first row: hidden blocks are not selected
+	First Amount  // blocks from 0 on that are always selected, at least one
+	Last  Amount  // blocks up to the block itself that are always selected, at least one
+	Dense int     // rows of blocks from this one on select all that they see; 0: none do
 }
 
 // Of is the number of blocks selected of n. 1e-9 is subtracted before rounding up, so that 0.2
@@ -305,6 +309,21 @@ func (p BlockBudget) Of(n int) int {
 		return n
 	}
 	return k
+}
+
+// Edges is how many blocks are always selected for the rows of a block that see n: blocks 0 to
+// first-1, and the last ones up to the block itself. Shares of n are rounded up.
+func (p BlockBudget) Edges(n int) (first, last int) {
+	up := func(a Amount) int {
+		if a.Share > 0 {
+			return max(1, int(math.Ceil(a.Share*float64(n)-1e-9)))
+		}
+		return max(1, a.Count)
+	}
+	if p.Free {
+		return 0, 1
+	}
+	return up(p.First), up(p.Last)
 }
 
 // PartsOf is the number of parts that TopParts selects for a row at p, its own included: all

@@ -15,7 +15,8 @@ func blocksOf(kv KV, rows int) int { return kv.Len.Dim(0) * ((max(rows, 1)+PageL
 // Walk is one step of Sketch&Walk's random walk over blocks, a product with a triangular
 // matrix: Dst[j] = Σ_m Src[m]·Pairs[m][j]^Exponent over the blocks m and j that Pairs have. Each
 // row is then divided by its largest element other than block 0's. Pairs are logarithms exactly
-// where rows are.
+// where rows are. Of a damped walk a part Own of Dst is the block's own row of Pairs^Exponent, both
+// parts scaled so that their magnitudes sum to 1.
 type Walk struct {
 	Dst      Tensor // rows of a walk
 	Src      Tensor // like Dst, and may be Dst; absent starts a walk: Dst is the block's own row of Pairs
@@ -23,6 +24,7 @@ type Walk struct {
 	KV       KV
 	Rows     int // newest rows of each slot, whose blocks walk
 	Exponent int
+	Own      float64 // at least 0 and below 1; 0 is a walk that is not damped
 }
 
 // Check panics unless the operands fit together.
@@ -34,6 +36,9 @@ func (c *Walk) Check() {
 		CheckLike(op, "src", c.Src, c.Dst)
 	}
 	checkPairs(op, c.Pairs, c.KV)
+	if !(c.Own >= 0 && c.Own < 1) {
+		Check(false, op, "own %v, want at least 0 and below 1", c.Own)
+	}
 }
 
 // Access names what is read and written.

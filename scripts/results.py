@@ -4,7 +4,8 @@
   results.py PAGE FOLDER...
 
 FOLDER is that of a run, beside a file that has the commit; its name is that of a section
-(SECTIONS). What stands between the two marks of that section is replaced.
+(SECTIONS). What stands between the two marks of that section is replaced. A grid (GRIDS) has a
+folder for each part and length instead, FOLDER-PART-LENGTH.
 """
 
 import json
@@ -144,14 +145,122 @@ SECTIONS = dict(
 )
 
 
+def prompts_of(folder, number):
+    """The scores of one setting by prompt: (length, task, row)."""
+    found = {}
+    for path in sorted(folder.glob(f"{number}-*/*/pred/*.jsonl")):
+        for line in path.open():
+            row = json.loads(line)
+            found[int(path.parent.parent.name), path.stem, row["index"]] = row["gollm"]["score"]
+    return found
+
+
+class Grid:
+    """What the folders of a grid that are complete have: by setting, the score of each prompt."""
+
+    def __init__(self, base):
+        self.names, self.scores, self.densities, self.models = [], {}, {}, set()
+        for done in sorted(base.parent.glob(f"{base.name}-*.done")):
+            folder = done.with_suffix("")
+            manifest = json.loads((folder / "manifest.json").read_text())
+            self.models.add(manifest["identity"]["model_sha256"])
+            command = manifest["about"]["command"]
+            names = [text for flag, text in zip(command, command[1:]) if flag == "--attn"]
+            self.names = self.names or names
+            if names != self.names:
+                sys.exit(f"{folder}: other settings than the folders before it")
+            for number, name in enumerate(names):
+                if manifest["identity"]["samples"] > 1:  # of one: a run for its audit
+                    self.scores.setdefault(name, {}).update(prompts_of(folder, number))
+            self.audits(folder)
+        if len(self.models) > 1:
+            sys.exit(f"{base}: answers of {len(self.models)} models, want those of one")
+
+    def audits(self, folder):
+        for name, s in zip(self.names, json.loads((folder / "summary.json").read_text())["settings"]):
+            for u in s["units"]:
+                for phase, seen in u.get("audit", {}).items():
+                    self.densities.setdefault((name, phase), []).append(seen["density"])
+
+    def density(self, name, phases):
+        seen = [self.densities.get((name, phase)) for phase in phases]
+        return " · ".join(f"{100 * sum(s) / len(s):.0f} %" for s in seen if s)
+
+
+def by_length(prompts):
+    lengths = {}
+    for (length, _, _), x in prompts.items():
+        lengths.setdefault(length, []).append(x)
+    return lengths
+
+
+def mean(x):
+    return sum(x) / len(x)
+
+
+def interval(prompts, least=0, draws=2000):
+    """Mean over lengths, each counting alike, and its 95 % interval: percentile bootstrap inside
+    the lengths, and where all prompts have one score of least to 1, Wilson's of so many."""
+    groups = list(by_length(prompts).values())
+    value, reach = mean([mean(g) for g in groups]), 3.84 / (len(prompts) + 3.84)
+    if min(prompts.values()) == max(prompts.values()):
+        low, high = max(least, value - reach), min(1, value + reach)
+    else:
+        rng = random.Random(42)
+        drawn = sorted(mean([mean(rng.choices(g, k=len(g))) for g in groups]) for _ in range(draws))
+        low, high = drawn[draws // 40], drawn[-draws // 40 - 1]
+    return f"{100 * value:.1f} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def grid(folder, phases, words):
+    g = Grid(folder)
+    dense = g.scores["dense"]
+    lengths, tasks = sorted({k[0] for k in dense}), sorted({k[1] for k in dense})
+    rows = []
+    for name in g.names:
+        prompts = g.scores[name]
+        if prompts.keys() != dense.keys():
+            sys.exit(f"{name}: other prompts than dense")
+        lost = interval({k: x - dense[k] for k, x in prompts.items()}, least=-1) if name != "dense" else ""
+        row = [f"`{short(name)}`"] + [f"{100 * mean(x):.0f}" for _, x in sorted(by_length(prompts).items())]
+        row += [interval(prompts), lost] + [f"{100 * mean([x for k, x in prompts.items() if k[1] == t]):.0f}" for t in tasks]
+        rows.append(row + [g.density(name, phases)])
+    each = " or ".join(str(n) for n in sorted({len(x) for x in by_length(dense).values()}))
+    text = f"{len(dense)} prompts a setting, {each} at each length of {', '.join(tokens(n) for n in lengths)} tokens. {words} "
+    text += "Mean scores of 100 at each length; over all lengths with a 95 % interval; how far that is from dense attention on the "
+    text += "same prompts, with its own; by task over all lengths; and the density where it was audited.\n\n"
+    return text + table(["attention"] + [tokens(n) for n in lengths] + ["all", "difference"] + tasks + ["density"], rows)
+
+
+# The grids of the page: title, phases of the density, and what stands above the table.
+RULER = "The paper's, of all of RULER at 4K to 64K with Llama-3.1-8B-Instruct and 80 % of blocks left out: dense 91.44, "
+GRIDS = dict(
+    walkprefill=("Readings of Sketch&Walk in the prompt", ["prefill"], RULER + "sparse in the prompt 91.35."),
+    walkdecode=("Readings of Sketch&Walk in the question and the answer", ["decode"], RULER + "sparse in decode steps 91.08."),
+    schedules=(
+        "Schedules of CPE", ["prefill", "decode"],
+        "The paper's, of LongBench with Llama-2-7B-Chat and 512 positions a head: dense 32.90, CIS 32.15 to 32.40, CPE 32.02 to 32.11; perplexity of WikiText 6.11 to 6.16 with all of them. Two densities are of the prompt and of decode steps.",
+    ),
+)
+
+
+def made_of(folder, page):
+    """The text of the section of a folder."""
+    if folder.name in GRIDS:
+        title, phases, words = GRIDS[folder.name]
+        return f"### {title}\n\n" + grid(folder, phases, words)
+    title, phase, words, picture, keys = SECTIONS[folder.name]
+    return section(title, folder, phase, words, page.parent / "results" if picture else None, keys)
+
+
 def main():
     path, folders = pathlib.Path(sys.argv[1]), [pathlib.Path(f) for f in sys.argv[2:]]
     text = path.read_text()
     for folder in folders:
-        title, phase, words, picture, keys = SECTIONS[folder.name]
-        made = section(title, folder, phase, words, path.parent / "results" if picture else None, keys)
         commit = (folder.parent / "commit").read_text().strip()
-        made += f"With the program of commit {commit}: `scripts/results.sh runs`\n"
+        made = made_of(folder, path)
+        runs = f"RUNS={folder.name} " if folder.name in GRIDS else ""
+        made += f"With the program of commit {commit}: `{runs}scripts/results.sh runs`\n"
         begin, end = f"<!-- {folder.name}: made by scripts/results.py -->\n", f"<!-- end of {folder.name} -->\n"
         head, rest = text.split(begin)
         text = head + begin + "\n" + made + "\n" + end + rest.split(end)[1]

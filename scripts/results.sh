@@ -7,16 +7,23 @@
 # docs/results.md are those of the parts that are complete. Several calls with other parts
 # may run side by side. RUNS names some of the runs, "decode mirrors" say. GOLLM is the program; it is built into DIR if that is unset, and
 # DIR/commit says of what. A part takes two free cores about a quarter of an hour.
+#
+# RUNS="walkprefill walkdecode schedules" are the readings of Sketch&Walk and the schedules of
+# CPE, which are not among the runs by default. Each length of a part of these is a folder of
+# its own, and part audit is one prompt for densities alone. Of them LENGTHS, TASKS, AUDITS (samples of each task) and DEVICE may be given,
+# MODEL is another model, and TABLES=no writes no page. scripts/results.sh DIR none only does that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${1:?is missing: scripts/results.sh DIR [PART...]}
 shift
 parts=("$@")
 ((${#parts[@]})) || parts=(0 1 2 3 4 5 6 7)
+[[ ${parts[0]} == none ]] && parts=()
 read -ra runs <<<"${RUNS:-prefill oracles decode tried mirrors}"
 mkdir -p "$dir"
 dir=$(realpath "$dir") root=$PWD
-model=$root/testdata/ruler.gguf
+model=$(realpath "${MODEL:-testdata/ruler.gguf}")
+lengths=${LENGTHS:-2k,4k,8k} tasks=${TASKS:-niah_multikey_2,niah_multiquery,vt,fwe}
 if [[ -z ${GOLLM:-} ]]; then
 	GOLLM=$dir/gollm
 	CGO_ENABLED=0 go build -o "$GOLLM" ./cmd/gollm
@@ -117,6 +124,88 @@ readarray -t mirrors < <(settings <<-END
 END
 )
 
+# The readings of Sketch&Walk, one option at a time from that of its paper's text and from that
+# of its public code, at one density. Options of the prompt alone, and of decode steps alone,
+# are left out of the other list.
+readings=(
+	dense
+	sketchwalk:paper
+	'sketchwalk:paper(score=relu)'
+	'sketchwalk:paper(score=softmax)'
+	'sketchwalk:paper(score=softmax,exponent=1)'
+	'sketchwalk:paper(exponent=2)'
+	'sketchwalk:paper(power=matrix,exponent=2,score=relu)'
+	'sketchwalk:paper(heads=mean_score)'
+	'sketchwalk:paper(heads=mean_score,score=softmax)'
+	'sketchwalk:paper(heads=each,score=relu)'
+	'sketchwalk:paper(heads=each,score=softmax,exponent=1)'
+	'sketchwalk:paper(sketch=exact)'
+	'sketchwalk:paper(r=16)'
+	'sketchwalk:paper(walk=onehop)'
+	'sketchwalk:paper(walk_start=0)'
+	'sketchwalk:paper(causal=none)'
+	'sketchwalk:paper(damping=0.25,steps=3)'
+	'sketchwalk:paper(dense=1)'
+	'sketchwalk:paper(dense=4)'
+	'sketchwalk:paper(sink=0.025,recent=0.05)'
+	sketchwalk:code
+	'sketchwalk:code(causal=none)'
+	'sketchwalk:code(temperature=1.56)'
+	'sketchwalk:code(damping=1,steps=1,walk=onehop)'
+)
+code() { local option; for option; do printf '%s\n' "sketchwalk:code($at$option)"; done; }
+around=(temperature=0.3 temperature=0.1 temperature=0.3,damping=1,steps=1,walk=onehop steps=1 damping=0.5 heads=mean_score
+	exponent=4 score=relu,temperature=1 sink=1,recent=1 dense=1 dense=4 r=16)
+readarray -t prompts < <(at= code "${around[@]}" last=0 last=0,sink=1,recent=1)
+readarray -t steps < <(at=query=token, code "${around[@]}" damping=1,steps=1,walk=onehop temperature=0.1,damping=1,steps=1,walk=onehop causal=none diag=blockmean)
+prompts+=(
+	'sketchwalk:paper(budget=total)'
+	'sketchwalk:paper(last=4)'
+)
+steps+=(
+	'sketchwalk:code(query=token)'
+	'sketchwalk:paper(row=last_token)'
+	'sketchwalk:paper(diag=blockmean)'
+	'sketchwalk:paper(query=block)'
+	'sketchwalk:paper(forced=literal)'
+	'sketchwalk:paper(forced=literal,row=last_token,diag=blockmean)'
+	'quest(budget=0.2)'
+	'topk(k=0.2)'
+	'random(k=0.2)'
+)
+walkprefill=() walkdecode=()
+for reading in "${readings[@]}" "${prompts[@]}"; do
+	[[ $reading == dense ]] || reading=prefill=$reading
+	walkprefill+=(--attn "$reading")
+done
+for reading in "${readings[@]}" "${steps[@]}"; do walkdecode+=(--attn "$reading"); done
+
+# The schedules of CPE, on few layers: where windows close and positions freeze, and how far.
+readarray -t schedules < <(settings <<-END
+	dense
+	psaw
+	psaw(phi=0.8)
+	psaw(phi=0.9)
+	psaw(alpha=0.5)
+	psaw(alpha=2)
+	psaw(ls=0.5)
+	psaw(ls=0.5,phi=0.9)
+	psaw(ls=0.9)
+	psaw(sink=64)
+	etf
+	etf(psi=0.8)
+	etf(gamma=2)
+	etf(ls=0.5)
+	etf(ls=0.5,psi=0.8)
+	etf(etf=kv)
+	cis(k=0.125)
+	cpe(k=0.125)
+	cpe(k=0.125,phi=0.9)
+	cpe(k=0.125,phi=0.9,psi=0.8)
+	cpe(k=0.125,ls=0.9)
+END
+)
+
 # The channels are ranked on one prompt of another seed.
 channels() {
 	[[ -e channels.npy ]] && return
@@ -134,13 +223,30 @@ run() {
 		-n 8 --haystack builtin --fit fine -t 1 --shard "$2/8" -o "$1-$2" "${phase[@]}" "${settings[@]}" >"$1-$2.txt"
 }
 
+# lengthwise answers a part of one of the runs of which each length is a folder: lengthwise NAME PART
+lengthwise() {
+	local -n settings=$1
+	local phase=() folder length many=8 part=$2
+	[[ $2 == audit ]] && many=1 part=0
+	[[ $1 == walkdecode ]] && phase=(--sparse-phase question+decode)
+	for length in ${lengths//,/ }; do
+		folder=$1-$2-$length
+		[[ -e $folder.done ]] && continue
+		"$GOLLM" eval ruler -m "$model" --device "${DEVICE:-auto}" --tasks "$tasks" --lengths "$length" -n "$many" --shard "$part/$many" \
+			--haystack builtin --fit fine -t 1 --truncate-input 0 --audit-samples "${AUDITS:-1}" -o "$folder" "${phase[@]}" "${settings[@]}" >"$folder.txt"
+		touch "$folder.done"
+	done
+}
+
 # tables joins the parts that are complete and writes the page.
 tables() {
 	local name parts=()
 	for part in done-[0-7]; do
+		[[ -e $part ]] || continue
 		parts+=("${part#done-}")
 	done
 	for name in "${runs[@]}"; do
+		by_length "$name" && continue
 		rm -rf "$name"
 		"$GOLLM" eval merge --partial -o "$name" "${parts[@]/#/$name-}" >"$name.txt"
 	done
@@ -150,8 +256,11 @@ tables() {
 # locked lets one call at a time do what concerns all parts.
 locked() { (flock 9 && "$@") 9>lock; }
 
+# by_length reports whether a run has a folder for each length.
+by_length() { [[ $1 == walk* || $1 == schedules ]]; }
+
 cd "$dir"
-locked channels
+[[ " ${runs[*]} " == *" decode "* ]] && locked channels
 for part in "${parts[@]}"; do
 	started=()
 	for name in "${runs[@]}"; do # two at a time
@@ -159,10 +268,12 @@ for part in "${parts[@]}"; do
 			wait "${started[0]}"
 			started=("${started[1]}")
 		fi
-		run "$name" "$part" &
+		if by_length "$name"; then lengthwise "$name" "$part" & else run "$name" "$part" & fi
 		started+=($!)
 	done
 	for one in "${started[@]}"; do wait "$one"; done
-	touch "done-$part"
+	[[ ${TABLES:-} == no ]] && continue
+	for name in "${runs[@]}"; do by_length "$name" || touch "done-$part"; done
 	locked tables
 done
+((${#parts[@]})) || locked tables

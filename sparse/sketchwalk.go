@@ -3,6 +3,7 @@ package sparse
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/gollm/gollm/device"
 	"github.com/gollm/gollm/device/rng"
@@ -53,7 +54,16 @@ type sketchwalkOptions struct {
 	Forced   string  `opt:"forced" oneof:"first_current literal" doc:"in decode: first and own block within the budget, or own block besides one less"`
 	Row      string  `opt:"row" oneof:"blockmean last_token" doc:"query of a block that decode completed"`
 	Diag     string  `opt:"diag" oneof:"token blockmean" doc:"query that scores the own block in decode"`
-	Heads    string  `opt:"heads" oneof:"mean_qk mean_score" doc:"average queries and keys over heads, or the scores of heads"`
+	Heads    string  `opt:"heads" oneof:"mean_qk mean_score each" doc:"average queries and keys over heads, the products of heads, or what score makes of the products of each query head"`
+
+	Dense       int           `opt:"dense" unit:"layers" doc:"first layers that are dense"`
+	Sink        device.Amount `opt:"sink" unit:"blocks or share of them" doc:"first blocks that each row reads, within density; at least one"`
+	Recent      device.Amount `opt:"recent" unit:"blocks or share of them" doc:"blocks up to its own that each row reads, within density; at least one"`
+	Last        int           `opt:"last" unit:"blocks" doc:"blocks at the end of a prompt whose rows read everything"`
+	Query       string        `opt:"query" oneof:"token block" doc:"query of a decode step's row: its own, or the mean of those of its block so far"`
+	Temperature float64       `opt:"temperature" doc:"what products are divided by before score=softmax"`
+	Damping     float64       `opt:"damping" doc:"part of a row that is the walk so far, the rest being the layer's own scores; 1 is only the walk"`
+	Steps       int           `opt:"steps" doc:"steps of a damped walk in each layer"`
 }
 
 func (o sketchwalkOptions) check() error {
@@ -70,11 +80,46 @@ func (o sketchwalkOptions) check() error {
 	if o.Score == "raw" && o.Arith == "log" && (o.Exponent%2 == 1 || o.Power == "matrix") {
 		err = errors.Join(err, errors.New("an odd exponent and power=matrix keep the signs of scores, which logarithms cannot: add arith=scaled, or score=relu"))
 	}
+	return errors.Join(err, o.checkEdges(), o.checkDamping())
+}
+
+// checkEdges checks what is read besides the best blocks.
+func (o sketchwalkOptions) checkEdges() error {
+	err := errors.Join(atLeast("dense", o.Dense, 0), atLeast("last", o.Last, 0))
+	if edge := (device.Amount{Count: 1}); o.Forced == "literal" && (o.Sink != edge || o.Recent != edge) {
+		err = errors.Join(err, errors.New("options sink and recent: forced=literal reads only its own block always; leave them out, or forced=literal"))
+	}
 	return err
 }
 
-// reach: the rows of a block share what they read; without causality the prompt does.
-func (o sketchwalkOptions) reach() (unit int, end bool) { return device.PageLen, o.Causal == "none" }
+// checkDamping checks the options of a damped walk and the temperature.
+func (o sketchwalkOptions) checkDamping() error {
+	var err error
+	if !(o.Temperature > 0) || math.IsInf(o.Temperature, 1) {
+		err = fmt.Errorf("option temperature: %v, want a number above 0", o.Temperature)
+	} else if o.Temperature != 1 && o.Score != "softmax" {
+		err = fmt.Errorf("option temperature: it is that of score=softmax, and score=%s has none", o.Score)
+	}
+	if !(o.Damping > 0 && o.Damping <= 1) {
+		err = errors.Join(err, fmt.Errorf("option damping: %v, want above 0 and at most 1", o.Damping))
+	}
+	if o.Steps < 1 || o.Steps > 16 {
+		err = errors.Join(err, fmt.Errorf("option steps: %d, want 1 to 16", o.Steps))
+	}
+	if o.Steps > 1 && o.Damping == 1 {
+		err = errors.Join(err, errors.New("option steps: it is of a damped walk; give damping below 1, too, or power=matrix"))
+	}
+	if o.Damping < 1 && o.Power == "matrix" {
+		err = errors.Join(err, errors.New("option damping: power=matrix has its own steps; leave one of them out"))
+	}
+	return err
+}
+
+// reach: the rows of a block share what they read; without causality the prompt does, and what
+// counts from the end of the prompt depends on it.
+func (o sketchwalkOptions) reach() (unit int, end bool) {
+	return device.PageLen, o.Causal == "none" || o.Last > 0 || o.Budget == "total" && o.Tau == 0
+}
 
 // whole reports whether a prompt must be prefilled in one pass.
 func (o sketchwalkOptions) whole() bool { return o.Causal == "none" }
@@ -85,12 +130,19 @@ var sketchwalkEntry = entry(Doc{
 	Stage:  Select, Prefill: true, Decode: true, Observes: true, Draws: true,
 	Granularity: "blocks of 64 positions, the same for all heads; layers 0 and 1 are dense",
 	Reads:       "density of K and V; to select, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
-	Presets:     map[string]string{"paper-80": "density=0.2", "paper-90": "density=0.1"},
+	Presets: map[string]string{
+		"paper": "density=0.2," + sketchwalkPaper, "paper-80": "density=0.2," + sketchwalkPaper, "paper-90": "density=0.1," + sketchwalkPaper,
+		"code": "density=0.2,sink=0.025,recent=0.05,last=4,heads=each,score=softmax,temperature=0.78,exponent=1,r=128,damping=0.25,steps=3,query=block",
+	},
 }, sketchwalkOptions{
 	Density: 0.2, Exponent: 8, Width: 64, Causal: "tri", Power: "elementwise", Score: "raw", Walk: "product",
 	Start: "first_sparse", Arith: "log", Sketch: "srht", Budget: "row", Forced: "first_current",
 	Row: "blockmean", Diag: "token", Heads: "mean_qk",
+	Dense: denseLayers, Sink: device.Amount{Count: 1}, Recent: device.Amount{Count: 1}, Query: "token", Temperature: 1, Damping: 1, Steps: 1,
 }, newSketchwalk)
+
+// sketchwalkPaper is the reading of the paper's text, see docs/attention/sketchwalk.md.
+const sketchwalkPaper = "score=raw,exponent=8,heads=mean_qk,walk=product,r=64"
 
 // forms are the values of the option score.
 var forms = map[string]device.ProductForm{"raw": device.Raw, "relu": device.Relu, "softmax": device.Softmax}
@@ -99,7 +151,7 @@ var forms = map[string]device.ProductForm{"raw": device.Raw, "relu": device.Relu
 // aligned to 32 bytes.
 const rowUnit = 8
 
-// denseLayers is the number of first layers that are dense.
+// denseLayers is how many first layers are dense, in quest and by default here.
 const denseLayers = 2
 
 // sketchwalk is the method's state and scratch.
@@ -107,7 +159,7 @@ type sketchwalk struct {
 	sketchwalkOptions
 	basis device.Tensor // f32 [r, dim]
 
-	// Beside each page, for the mean of all heads or of each kv head.
+	// Beside each page, for the mean of all heads, or of each kv head, or queries for each head.
 	sums  [2]device.Tensor // f32 [pages, heads, dim]: of keys, of queries
 	keys  device.Tensor    // f32 [pages, heads, r]: sketch of the mean key
 	rows  device.Tensor    // f32 [pages, heads, r]: sketch of the block's query
@@ -121,22 +173,25 @@ type sketchwalk struct {
 }
 
 func newSketchwalk(o sketchwalkOptions, env *Env) (Method, error) {
-	heads, blocks := 1, env.MaxBlocks()
-	if o.Heads == "mean_score" {
-		heads = env.KVHeads
+	heads, blocks := [2]int{1, 1}, env.MaxBlocks()
+	switch o.Heads {
+	case "mean_score":
+		heads = [2]int{env.KVHeads, env.KVHeads}
+	case "each":
+		heads = [2]int{env.KVHeads, env.Heads}
 	}
 	s := &sketchwalk{sketchwalkOptions: o}
 	draw := rng.Address{Seed: env.Seed + uint64(o.Seed), Purpose: rng.ForSigns}
 	basis, width := sketchBasis(o.Sketch, env.HeadDim, o.Width, draw)
 	s.basis = env.Floats(basis, width, env.HeadDim)
 	for i := range s.sums {
-		s.sums[i] = env.PageState(device.F32, heads, env.HeadDim)
+		s.sums[i] = env.PageState(device.F32, heads[i], env.HeadDim)
 	}
-	s.keys, s.rows = env.PageState(device.F32, heads, width), env.PageState(device.F32, heads, width)
+	s.keys, s.rows = env.PageState(device.F32, heads[0], width), env.PageState(device.F32, heads[1], width)
 	if o.Diag == "blockmean" {
-		s.own = env.PageState(device.F32, heads, width)
+		s.own = env.PageState(device.F32, heads[1], width)
 	}
-	s.product = device.SketchProduct{Form: forms[o.Score], Log: o.Arith == "log", Own: s.own}
+	s.product = device.SketchProduct{Form: forms[o.Score], Log: o.Arith == "log", Temperature: o.Temperature, Each: o.Heads == "each", Own: s.own}
 	blocks = (blocks + rowUnit - 1) / rowUnit * rowUnit
 	if o.Causal == "none" {
 		s.pairs = env.Scratch(device.F32, env.Slots, blocks, blocks)
@@ -164,11 +219,11 @@ func (s *sketchwalk) start() int {
 	if s.Start == "0" {
 		return 0
 	}
-	return denseLayers
+	return s.Dense
 }
 
 // Observe sketches and scores the blocks of the pass (steps 1 and 2). In decode a block is
-// scored by the query of the current position, and stored by its mean query.
+// scored by the query of the current position unless query=block, and stored by its mean query.
 func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	if layer < s.start() {
 		return
@@ -180,23 +235,27 @@ func (s *sketchwalk) Observe(p *Pass, layer int, q, k device.Tensor) {
 	if !s.own.Absent() {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.own, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
-	if p.Decode {
+	byToken := p.Decode && s.Query == "token"
+	if byToken {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectRows, Dst: s.rows, X: q, Basis: s.basis, KV: kv})
 	} else {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 	device.Do(p.Queue, device.Score{Rule: device.SketchScores, Dst: s.pairsOf(p), Q: s.rows, Keys: s.keys, KV: kv, Rows: n, Product: s.product})
-	if p.Decode && s.Row == "blockmean" {
+	if byToken && s.Row == "blockmean" {
 		device.Do(p.Queue, device.Summarize{Rule: device.ProjectMeans, Dst: s.rows, X: s.sums[1], Basis: s.basis, KV: kv, Rows: n})
 	}
 }
 
 // Prefill lists the blocks that each block of rows reads.
 func (s *sketchwalk) Prefill(p *Pass, layer int, q device.Tensor, plan device.Plan) device.Plan {
-	budget := device.BlockBudget{Count: s.Tau, Share: s.Density, Span: plan.Span}
-	blocks := (p.First + p.Rows() + device.PageLen - 1) / device.PageLen
+	budget := device.BlockBudget{Count: s.Tau, Share: s.Density, Span: plan.Span, First: s.Sink, Last: s.Recent}
+	blocks, all := (p.First+p.Rows()+device.PageLen-1)/device.PageLen, (p.Prompt+device.PageLen-1)/device.PageLen
 	if s.Budget == "total" && s.Tau == 0 {
-		budget.Count = budget.Of((p.Prompt + device.PageLen - 1) / device.PageLen)
+		budget.Count = budget.Of(all)
+	}
+	if s.Last > 0 {
+		budget.Dense = max(all-s.Last, 1)
 	}
 	if plan.Span == (device.Span{}) && budget.Of(blocks) == blocks {
 		return plan
@@ -209,7 +268,9 @@ func (s *sketchwalk) Decode(p *Pass, layer int, q device.Tensor, plan device.Pla
 	if s.Tau == 0 && s.Density == 1 {
 		return plan
 	}
-	return s.plan(p, layer, plan, device.BlockBudget{Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span})
+	return s.plan(p, layer, plan, device.BlockBudget{
+		Count: s.Tau, Share: s.Density, Free: s.Forced == "literal", Span: plan.Span, First: s.Sink, Last: s.Recent,
+	})
 }
 
 // plan walks through one layer and selects blocks (steps 3 and 4).
@@ -217,27 +278,30 @@ func (s *sketchwalk) plan(p *Pass, layer int, plan device.Plan, budget device.Bl
 	if layer < s.start() {
 		return plan
 	}
-	kv, n, rows := p.KV(layer), p.NewRows(), s.walk[layer%2]
-	src := s.walk[(layer+1)%2]
-	steps, exponent := 1, s.Exponent
+	kv, n, rows, src := p.KV(layer), p.NewRows(), s.walk[layer%2], s.walk[(layer+1)%2]
+	walk := device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: s.Exponent, Own: 1 - s.Damping}
+	steps := s.Steps
 	if s.Power == "matrix" {
-		steps, exponent = s.Exponent, 1
+		steps, walk.Exponent = s.Exponent, 1
 	}
 	if layer == s.start() || s.Walk == "onehop" {
-		src = device.Tensor{}
+		walk.Src = device.Tensor{}
+		if s.Damping < 1 {
+			steps++ // the scores that a damped walk begins with are no step of it
+		}
 	}
-	if layer < denseLayers {
+	if layer < s.Dense {
 		steps++ // a dense layer walks and does not select
 	}
 	for range steps - 1 {
-		device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
-		src = rows
+		device.Do(p.Queue, walk)
+		walk.Src = rows
 	}
-	if layer < denseLayers {
+	if layer < s.Dense {
 		return plan
 	}
 	plan.Sink, plan.Recent, plan.Align, plan.Selected, plan.List = 0, 0, 0, device.Blocks, s.list
-	device.Do(p.Queue, device.Walk{Dst: rows, Src: src, Pairs: s.pairsOf(p), KV: kv, Rows: n, Exponent: exponent})
+	device.Do(p.Queue, walk)
 	device.Do(p.Queue, device.Select{Rule: device.TopBlocks, List: plan.List, Scores: rows, KV: kv, Rows: n, Blocks: budget})
 	return plan
 }

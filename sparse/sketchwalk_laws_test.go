@@ -287,6 +287,10 @@ func TestSketchwalkOptions(t *testing.T) {
 	tests := []struct{ options, want string }{
 		{"density=0", "more than 0"}, {"density=1.1", "at most 1"}, {"tau=1", "0 or at least 2"}, {"exponent=0", "1 to 32"},
 		{"exponent=7", "arith=scaled"}, {"power=matrix", "arith=scaled"}, {"causal=full", "tri, none"}, {"r=0", "at least 1"}, {"seed=-1", "at least 0"},
+		{"last=-1", "at least 0"}, {"dense=-1", "at least 0"}, {"sink=2,forced=literal", "forced=literal reads only"}, {"recent=1.5", "want a count"},
+		{"temperature=2", "score=softmax"}, {"score=softmax,temperature=0", "above 0"}, {"score=softmax,temperature=Inf", "above 0"},
+		{"damping=0", "above 0"}, {"damping=2", "at most 1"}, {"steps=3", "damping"}, {"steps=0,damping=0.5", "1 to 16"},
+		{"damping=0.5,power=matrix,score=relu", "power=matrix"},
 	}
 	for _, tt := range tests {
 		if _, err := sparse.Parse("sketchwalk(" + tt.options + ")"); err == nil || !strings.Contains(err.Error(), tt.want) {

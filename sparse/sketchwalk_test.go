@@ -109,14 +109,16 @@ func (r *swRun) open(t *testing.T, data []engine.QKV, prompt, chunk int) *engine
 // reference is Sketch&Walk as its definition says it, in float64, with whole
 // matrices made anew for every row.
 type reference struct {
-	opt    map[string]string
-	s      int // exponent
-	rho    float64
-	data   []engine.QKV
-	n      int // positions of data
-	prompt int // positions that were prefilled
-	basis  []float32
-	width  int
+	opt                  map[string]string
+	s                    int // exponent
+	rho                  float64
+	dense, last, steps   int
+	temperature, damping float64
+	data                 []engine.QKV
+	n                    int // positions of data
+	prompt               int // positions that were prefilled
+	basis                []float32
+	width                int
 
 	sketches map[sketchKey][]float64
 	walks    [][][]float64 // by layer, of the prompt
@@ -130,13 +132,17 @@ func newReference(t *testing.T, text string, data []engine.QKV, prompt int) *ref
 		"causal": "tri", "power": "elementwise", "score": "raw", "walk": "product", "walk_start": "first_sparse",
 		"sketch": "srht", "budget": "row", "forced": "first_current", "row": "blockmean", "diag": "token",
 		"heads": "mean_qk", "exponent": "8", "density": "0.2", "r": "64", "seed": "0",
+		"dense": "2", "sink": "1", "recent": "1", "last": "0", "query": "token", "temperature": "1", "damping": "1", "steps": "1",
 	}, data: data, prompt: prompt, n: len(data[0].Q) / swHeads / swDim, sketches: map[sketchKey][]float64{}}
 	for _, option := range strings.Split(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
 		r.opt[name] = value
 	}
 	var width, seed int
-	for name, to := range map[string]any{"exponent": &r.s, "density": &r.rho, "r": &width, "seed": &seed} {
+	for name, to := range map[string]any{
+		"exponent": &r.s, "density": &r.rho, "r": &width, "seed": &seed, "dense": &r.dense, "last": &r.last,
+		"temperature": &r.temperature, "damping": &r.damping, "steps": &r.steps,
+	} {
 		if _, err := fmt.Sscan(r.opt[name], to); err != nil {
 			t.Fatal(err)
 		}
@@ -182,41 +188,68 @@ func (r *reference) sketch(x []float32, heads int, k sketchKey) []float64 {
 // scores is the matrix of a layer as the row at position p sees it: whether by
 // decode, and with how many positions stored.
 func (r *reference) scores(layer, p, stored int) [][]float64 {
-	b, c := (stored+swBlock-1)/swBlock, p/swBlock
-	decode := p >= r.prompt
-	groups := 1
-	if r.opt["heads"] == "mean_score" {
-		groups = swKVHeads
-	}
-	a := make([][]float64, b)
-	for i := range a {
-		a[i] = make([]float64, b)
-		for g := range groups {
-			lo, hi := i*swBlock, min(stored, (i+1)*swBlock)
-			mean := r.query(layer, groups, g, lo, hi)
-			query := mean
-			if decode && i == c {
-				query = r.query(layer, groups, g, p, p+1)
-			} else if decode && r.opt["row"] == "last_token" && (i+1)*swBlock > r.prompt {
-				query = r.query(layer, groups, g, hi-1, hi)
-			}
-			for j := range a[i] {
-				from := query
-				if i == j && r.opt["diag"] == "blockmean" {
-					from = mean
-				}
-				key := r.key(layer, groups, g, j*swBlock, min(stored, (j+1)*swBlock))
-				for x, v := range from {
-					a[i][j] += v * key[x] / math.Sqrt(float64(r.width)) / float64(groups)
-				}
-			}
+	groups := map[string]int{"mean_qk": 1, "mean_score": swKVHeads, "each": swHeads}[r.opt["heads"]]
+	a := matrix((stored + swBlock - 1) / swBlock)
+	for g := range groups {
+		one := r.products(layer, groups, g, p, stored)
+		if r.opt["heads"] == "each" {
+			one = r.form(one)
 		}
+		add(a, one, 1/float64(groups))
+	}
+	if r.opt["heads"] != "each" {
+		a = r.form(a)
 	}
 	return r.weights(a)
 }
 
-// weights makes of scores the matrix W.
-func (r *reference) weights(a [][]float64) [][]float64 {
+// products is the products of the sketches of group g of groups.
+func (r *reference) products(layer, groups, g, p, stored int) [][]float64 {
+	c, decode, shared := p/swBlock, p >= r.prompt, min(groups, swKVHeads)
+	a := matrix((stored + swBlock - 1) / swBlock)
+	for i := range a {
+		lo, hi := i*swBlock, min(stored, (i+1)*swBlock)
+		mean := r.query(layer, groups, g, lo, hi)
+		query := mean
+		if decode && i == c && r.opt["query"] == "token" {
+			query = r.query(layer, groups, g, p, p+1)
+		} else if decode && r.opt["row"] == "last_token" && (i+1)*swBlock > r.prompt {
+			query = r.query(layer, groups, g, hi-1, hi)
+		}
+		for j := range a[i] {
+			from := query
+			if i == j && r.opt["diag"] == "blockmean" {
+				from = mean
+			}
+			key := r.key(layer, shared, g*shared/groups, j*swBlock, min(stored, (j+1)*swBlock))
+			for x, v := range from {
+				a[i][j] += v * key[x] / math.Sqrt(float64(r.width))
+			}
+		}
+	}
+	return a
+}
+
+// matrix is b by b zeros.
+func matrix(b int) [][]float64 {
+	a := make([][]float64, b)
+	for i := range a {
+		a[i] = make([]float64, b)
+	}
+	return a
+}
+
+// add adds b times share to a.
+func add(a, b [][]float64, share float64) {
+	for i := range a {
+		for j := range a[i] {
+			a[i][j] += share * b[i][j]
+		}
+	}
+}
+
+// form makes of products what the option score says.
+func (r *reference) form(a [][]float64) [][]float64 {
 	for i, row := range a {
 		seen := row
 		if r.opt["causal"] == "tri" {
@@ -225,17 +258,26 @@ func (r *reference) weights(a [][]float64) [][]float64 {
 		}
 		var sum float64
 		for _, v := range seen {
-			sum += math.Exp(v)
+			sum += math.Exp(v / r.temperature)
 		}
 		for j, v := range seen {
 			switch r.opt["score"] {
 			case "relu":
 				seen[j] = max(0, v)
 			case "softmax":
-				seen[j] = math.Exp(v) / sum
+				seen[j] = math.Exp(v/r.temperature) / sum
 			}
+		}
+	}
+	return a
+}
+
+// weights makes of scores the matrix W.
+func (r *reference) weights(a [][]float64) [][]float64 {
+	for _, row := range a {
+		for j, v := range row {
 			if r.opt["power"] == "elementwise" {
-				seen[j] = math.Pow(seen[j], float64(r.s))
+				row[j] = math.Pow(v, float64(r.s))
 			}
 		}
 	}
@@ -269,14 +311,21 @@ func (r *reference) walk(p, stored int) [][][]float64 {
 	walks := make([][][]float64, swLayers)
 	var last [][]float64
 	for l := range walks {
-		if l < 2 && r.opt["walk_start"] != "0" {
+		if l < r.dense && r.opt["walk_start"] != "0" {
 			continue
 		}
 		w := r.scores(l, p, stored)
-		if last == nil || r.opt["walk"] == "onehop" {
+		fresh := last == nil || r.opt["walk"] == "onehop"
+		if fresh {
 			last = w
-		} else {
-			last = times(last, w)
+		}
+		for range r.steps {
+			switch {
+			case r.damping < 1:
+				last = mix(1-r.damping, w, r.damping, times(last, w))
+			case !fresh:
+				last = times(last, w)
+			}
 		}
 		walks[l] = last
 	}
@@ -284,6 +333,25 @@ func (r *reference) walk(p, stored int) [][][]float64 {
 		r.walks = walks
 	}
 	return walks
+}
+
+// mix is x·a + y·b, of which each row was scaled so that its magnitudes sum to 1.
+func mix(x float64, a [][]float64, y float64, b [][]float64) [][]float64 {
+	c := matrix(len(a))
+	for i := range c {
+		for k, part := range [][]float64{a[i], b[i]} {
+			var sum float64
+			for _, v := range part {
+				sum += math.Abs(v)
+			}
+			for j, v := range part {
+				if sum > 0 {
+					c[i][j] += []float64{x, y}[k] * v / sum
+				}
+			}
+		}
+	}
+	return c
 }
 
 // reads is the blocks that the row at position p reads in every layer.
@@ -294,7 +362,7 @@ func (r *reference) reads(p int) [][]int32 {
 	}
 	var lists [][]int32
 	for l, walk := range r.walk(p, stored) {
-		if l < 2 {
+		if l < r.dense {
 			lists = append(lists, upTo(i))
 			continue
 		}
@@ -310,7 +378,7 @@ func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 		of = (stored + swBlock - 1) / swBlock
 	}
 	tau := max(2, int(math.Ceil(r.rho*float64(of)-1e-9)))
-	if tau >= i+1 || i < 2 {
+	if tau >= i+1 || i < 2 || !decode && i >= (r.prompt+swBlock-1)/swBlock-r.last {
 		return upTo(i)
 	}
 	order := upTo(i)
@@ -321,7 +389,12 @@ func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 			selected[j] = true
 		}
 	} else {
-		selected[0] = true
+		for j := range r.edge("sink", i+1) {
+			selected[int32(j)] = true
+		}
+		for j := range r.edge("recent", i+1) {
+			selected[int32(i-j)] = true
+		}
 		for _, j := range order {
 			if len(selected) < tau {
 				selected[j] = true
@@ -334,6 +407,16 @@ func (r *reference) pick(row []float64, i, stored int, decode bool) []int32 {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// edge is how many of n blocks the option name says.
+func (r *reference) edge(name string, n int) int {
+	var x float64
+	fmt.Sscan(r.opt[name], &x)
+	if strings.Contains(r.opt[name], ".") {
+		x = math.Ceil(x*float64(n) - 1e-9)
+	}
+	return min(max(int(x), 1), n)
 }
 
 // TestSketchwalkAgainstDefinition runs a prompt that ends inside a block and a
@@ -351,6 +434,13 @@ func TestSketchwalkAgainstDefinition(t *testing.T) {
 		"density=0.4,sketch=hadamard_prefix,r=8", "density=0.4,sketch=exact", "density=0.3,budget=total",
 		"density=0.4,forced=literal", "density=0.4,row=last_token", "density=0.4,diag=blockmean",
 		"density=0.4,row=last_token,diag=blockmean,forced=literal", "density=0.4,diag=blockmean,score=softmax", "density=0.4,heads=mean_score",
+		"density=0.4,heads=each", "density=0.4,heads=each,score=softmax", "density=0.4,heads=each,score=relu,diag=blockmean",
+		"density=0.4,heads=each,score=softmax,exponent=1,temperature=0.4", "density=0.4,heads=each,score=softmax,arith=scaled,causal=none",
+		"density=0.4,score=softmax,exponent=1,temperature=3", "density=0.4,query=block", "density=0.4,query=block,heads=each,score=softmax",
+		"density=0.4,dense=1", "density=0.4,dense=0", "density=0.4,dense=3,walk_start=0", "density=0.4,last=3", "density=0.4,last=2,budget=total",
+		"density=0.4,sink=2", "density=0.5,sink=0.3,recent=0.2", "density=0.2,recent=4", "density=0.4,recent=2,arith=scaled",
+		"density=0.4,damping=0.25", "density=0.4,damping=0.25,steps=3", "density=0.4,damping=0.6,steps=2,walk=onehop,score=softmax",
+		"density=0.4,damping=0.9,arith=scaled,exponent=3", "density=0.4,damping=0.5,walk_start=0,causal=none,arith=scaled",
 	}
 	seen := map[string]string{}
 	for _, option := range specs {
@@ -389,6 +479,9 @@ func equivalent(a, b string) bool {
 	plain := func(s string) string {
 		for _, arith := range []string{",arith=scaled", ",sketch=exact"} {
 			s = strings.ReplaceAll(s, arith, "")
+		}
+		if !strings.Contains(s, "score=") { // a mean of products is the product of a mean
+			s = strings.ReplaceAll(s, "heads=each", "heads=mean_score")
 		}
 		return s
 	}

@@ -263,6 +263,43 @@ func TestWalkExample(t *testing.T) { // SW-2
 	}
 }
 
+// TestDampedWalkExample: of a softmax of the scores, three times S ← 0.75·P + 0.25·S·P in each
+// layer, beginning with P, made by a script apart from this project.
+func TestDampedWalkExample(t *testing.T) {
+	b := newBlockBed(t, 5*device.PageLen)
+	for _, log := range []bool{true, false} {
+		c := device.SketchProduct{Form: device.Softmax, Log: log}
+		rows := b.rows(log)
+		for layer, want := range [][]float64{
+			{.3043016, .1938642, .0560883, .1774463, .2682995}, {.2562920, .1755329, .1321652, .2083718, .2276381},
+		} {
+			w := device.Walk{Dst: rows, Src: rows, Pairs: b.compared([][][]float64{layer0, layer1}[layer], c), KV: b.kv, Rows: b.n, Exponent: 1, Own: .75}
+			if layer == 0 {
+				start := w
+				start.Src = device.Tensor{}
+				device.Do(b.dev.Queue(), start)
+			}
+			for range 3 {
+				device.Do(b.dev.Queue(), w)
+			}
+			logs, _ := b.readWalk(rows, 4, 5)
+			for j, share := range want {
+				near(t, fmt.Sprintf("log=%v: layer %d, block %d", log, layer, j), []float64{logs[j]}, []float64{math.Log(share / want[4])}, 2e-6)
+			}
+		}
+		for want, p := range map[[5]int32]device.BlockBudget{
+			{0, 3, 4, -1, -1}: {Count: 3},
+			{0, 1, 4, -1, -1}: {Count: 3, First: device.Amount{Count: 2}},
+			{0, 2, 3, 4, -1}:  {Count: 2, Last: device.Amount{Share: .6}},
+			{0, 1, 2, 3, 4}:   {Count: 3, Dense: 4},
+		} {
+			if got := append(b.top(rows, b.n, p)[4], -1, -1)[:5]; !slices.Equal(got, want[:]) {
+				t.Errorf("log=%v: %+v reads %v, want %v", log, p, got, want)
+			}
+		}
+	}
+}
+
 func TestDecodeRowExample(t *testing.T) { // SW-3
 	b := newBlockBed(t, 4*device.PageLen+1)
 	step0, step1 := slices.Clone(layer0), slices.Clone(layer1)

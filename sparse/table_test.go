@@ -24,7 +24,7 @@ sketchwalk tau = 0
 sketchwalk forced: first_current literal
 sketchwalk row: blockmean last_token
 sketchwalk diag: token blockmean
-sketchwalk heads: mean_qk mean_score
+sketchwalk heads: mean_qk mean_score each
 sketchwalk density = 0.2
 sketchwalk exponent = 8
 sketchwalk r = 64

@@ -75,7 +75,7 @@ struct CompareArgs {
 	BlockScores scores;
 	const float *q, *k, *own;  // [pages, size]
 	i64 size, form, log;
-	f64 scale;
+	f64 scale, temperature;
 	PagedKV g;
 };
 
@@ -160,7 +160,7 @@ KERNEL(sketch_softmax, CompareArgs, 256) {
 	int n;
 	float* x = score_row(a.scores, a.g, b, b.index, n);
 	float top = -infinity();
-	for (int j = threadIdx.x; j < n; j += blockDim.x) top = max_of(top, x[j]);
+	for (int j = threadIdx.x; j < n; j += blockDim.x) top = max_of(top, x[j] /= (float)a.temperature);
 	top = reduce_block(top, -infinity(), Max());
 	double sum = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) sum += exp((double)(x[j] - top));
@@ -169,4 +169,62 @@ KERNEL(sketch_softmax, CompareArgs, 256) {
 		double y = (double)x[j] - sum;
 		x[j] = (float)(a.log ? y : exp(y));
 	}
+}
+
+struct CompareHeadsArgs {
+	CompareArgs c;
+	void* work;  // [slots, rows, heads] f64: ln of the sum of exponentials of a row
+	i64 heads, key_heads, width, rows;
+};
+
+// head_product is the product of the sketches of block b and block j by head h, in the given form,
+// softmax's divided by its temperature. A warp calls it, and all lanes have it.
+__device__ inline float head_product(const CompareHeadsArgs& a, const Block& b, int h, int j) {
+	const float* x = (j == b.index ? a.c.own : a.c.q) + ((i64)b.page * a.heads + h) * a.width;
+	const float* y = a.c.k + ((i64)page_or_own(a.c.g, b, j) * a.key_heads + h / (a.heads / a.key_heads)) * a.width;
+	float sum = 0;
+	for (int i = lane(); i < a.width; i += WARP) sum = fmaf(x[i], y[i], sum);
+	sum = reduce_warp(sum, Plus()) * (float)a.c.scale;
+	sum = __shfl_sync(FULL_MASK, sum, 0);
+	if (lane() == 0) count_nan(a.c.g, sum);
+	return apply_form(sum, a.c.form, false) / (float)a.c.temperature;
+}
+
+// sketch_head_sums (score): of each row of block scores the ln of the sum of exponentials by each
+// head. Grid: (block, head, slot); a warp computes a product.
+KERNEL(sketch_head_sums, CompareHeadsArgs, 256) {
+	DYNAMIC_SHARED(float, products);
+	Block b;
+	if (!block_of(a.c.g, blockIdx.z, blockIdx.x, a.c.scores.square ? EVERY : COMPLETED, b)) return;
+	int n = a.c.scores.square ? b.blocks() : b.index + 1;
+	for (int j = warp(); j < n; j += blockDim.x / WARP) {
+		float product = head_product(a, b, blockIdx.y, j);
+		if (lane() == 0) products[j] = product;
+	}
+	__syncthreads();
+	float top = -infinity();
+	for (int j = threadIdx.x; j < n; j += blockDim.x) top = max_of(top, products[j]);
+	top = reduce_block(top, -infinity(), Max());
+	double sum = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) sum += exp((double)(products[j] - top));
+	sum = reduce_block(sum, 0.0, Plus());
+	if (threadIdx.x == 0) ((double*)a.work)[((i64)blockIdx.z * a.rows + blockIdx.x) * a.heads + blockIdx.y] = (double)top + log(sum);
+}
+
+// sketch_head_scores (score): block scores that are the mean over heads of each head's score.
+// Grid: (8 columns, block, slot); a warp computes a score.
+KERNEL(sketch_head_scores, CompareHeadsArgs, 256) {
+	Block b;
+	if (!block_of(a.c.g, blockIdx.z, blockIdx.y, a.c.scores.square ? EVERY : COMPLETED, b)) return;
+	int n, j = blockIdx.x * (blockDim.x / WARP) + warp();
+	float* row = score_row(a.c.scores, a.c.g, b, b.index, n);
+	if (j >= n) return;
+	const double* sums = (const double*)a.work + ((i64)blockIdx.z * a.rows + blockIdx.y) * a.heads;
+	double mean = 0;
+	for (int h = 0; h < a.heads; h++) {
+		double product = head_product(a, b, h, j);
+		mean += a.c.form == FORM_SOFTMAX ? exp(product - sums[h]) : product;
+	}
+	mean /= (double)a.heads;
+	if (lane() == 0) row[j] = (float)(a.c.log ? log(fabs(mean)) : mean);
 }

@@ -15,6 +15,7 @@ struct WalkArgs {
 	void* work;       // [slots, blocks, width] as dst; logarithms: LogSumExp [slots, runs, blocks, width]
 	i64 width, rows, values, exponent, slots, blocks;
 	i64 run;  // terms m of a partial sum; only of logarithms
+	f64 own;  // part of the result that is the block's own row, both parts scaled to sum 1; 0: none
 	BlockScores scores;
 	PagedKV g;
 };
@@ -55,15 +56,34 @@ KERNEL(walk, WalkArgs, WALK_WARPS * WARP) {
 	((double*)a.work)[((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width + j] = a.src ? sum : power(own[j], a.exponent);
 }
 
-// walk_store divides each row of values by its largest magnitude but that of column 0. Grid:
-// (touched block, 1, slot).
+// damp_values adds the own row of scores to a row of values x of end elements, both scaled so
+// that their magnitudes sum to 1. All threads call it.
+__device__ inline void damp_values(const WalkArgs& a, const float* own, double* x, int end) {
+	double walked = 0, mine = 0;
+	for (int j = threadIdx.x; j < end; j += blockDim.x) {
+		walked += fabs(x[j]);
+		mine += fabs(power(own[j], a.exponent));
+	}
+	walked = reduce_block(walked, 0.0, Plus());
+	mine = reduce_block(mine, 0.0, Plus());
+	for (int j = threadIdx.x; j < end; j += blockDim.x) {
+		double y = walked > 0 ? x[j] * ((1 - a.own) / walked) : x[j];
+		if (mine > 0) y += power(own[j], a.exponent) * a.own / mine;
+		x[j] = y;
+	}
+	__syncthreads();
+}
+
+// walk_store damps a walk, and divides each row of values by its largest magnitude but that of
+// column 0. Grid: (touched block, 1, slot).
 KERNEL(walk_store, WalkArgs, 256) {
 	Block b;
 	if (!block_of(a.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end;
-	score_row(a.scores, a.g, b, b.index, end);
+	const float* own = score_row(a.scores, a.g, b, b.index, end);
 	double* dst = (double*)a.dst + walk_row_index(b, a.slots, a.rows) * a.width;
-	const double* x = (const double*)a.work + ((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width;
+	double* x = (double*)a.work + ((i64)blockIdx.z * a.blocks + blockIdx.x) * a.width;
+	if (a.own > 0 && a.src) damp_values(a, own, x, end);
 	double top = 0;
 	for (int j = min_of(1, end - 1) + threadIdx.x; j < end; j += blockDim.x) top = max_of(top, fabs(x[j]));
 	top = reduce_block(top, 0.0, Max());
@@ -241,13 +261,17 @@ __device__ inline void select_blocks_any(const SelectBlocksArgs& a, const Block&
 	u64 seen = 0;
 	for (int j = threadIdx.x; j < n; j += blockDim.x) seen += block_visible(a.span, p, j);
 	seen = reduce_block(seen, (u64)0, Plus());
-	i64 want = block_budget(a, (i64)seen);
-	bool all = want >= (i64)seen, zero = !a.open && block_visible(a.span, p, 0);
-	// The forced members, the row's own block and block 0, do not compete.
-	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
+	i64 want = block_budget(a, b.index, (i64)seen);
+	bool all = want >= (i64)seen;
+	Edges edges = edges_of(a, b.index, (i64)seen);
+	auto forced = [&](int j) { return edges.has(j) && block_visible(a.span, p, j); };
+	// The forced members do not compete.
+	u64 some = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) some += forced(j);
+	i64 k = max_of(want - (i64)reduce_block(some, (u64)0, Plus()), (i64)0);
 	auto competes = [&](i64 j, K& x) {
 		x = key(j);
-		return (a.open || j < b.index) && !(zero && j == 0) && block_visible(a.span, p, (int)j);
+		return (a.open || !edges.has((int)j)) && block_visible(a.span, p, (int)j);
 	};
 	Threshold<K> cut = select_all<K>();
 	if (!all && k > 0) cut = radix_select<K, u32>(n, (u64)k, [&](i64 j, K& x) { return (u32)competes(j, x); });
@@ -255,7 +279,7 @@ __device__ inline void select_blocks_any(const SelectBlocksArgs& a, const Block&
 	auto takes = [&](i64 j) {
 		K x;
 		bool candidate = competes(j, x), best = candidate && k > 0 && in.takes(x);
-		return all ? block_visible(a.span, p, (int)j) : best || j == b.index || (zero && j == 0);
+		return all ? block_visible(a.span, p, (int)j) : best || forced((int)j);
 	};
 	ThreadRange r = thread_range(n);
 	u64 mine = 0, total;
@@ -313,6 +337,30 @@ __device__ inline void finish_row(const WalkTopArgs& a, const Block& b, int end,
 	if (a.p.index) select_blocks(a.p, b, keys);
 }
 
+// LogScale is what is added to the two parts of a damped row of logarithms.
+struct LogScale {
+	double walked, own;
+};
+
+// log_scale is ln(part / Σ exp) of a row of logarithms; ln(part) where the sum is 0. All threads
+// call it.
+template <class ElementAt>
+__device__ inline double log_scale(double part, int end, ElementAt at) {
+	float top = -infinity();
+	for (int j = threadIdx.x; j < end; j += blockDim.x) top = max_of(top, at(j));
+	top = reduce_block(top, -infinity(), Max());
+	if (!(top > -infinity())) return log(part);
+	double sum = 0;
+	for (int j = threadIdx.x; j < end; j += blockDim.x) sum += exp((double)at(j) - top);
+	return log(part) - top - log(reduce_block(sum, 0.0, Plus()));
+}
+
+// damped is the element of which the two parts are the logarithms x and y.
+__device__ inline float damped(LogScale s, float x, float y) {
+	double u = x + s.walked, v = y + s.own, top = max_of(u, v);
+	return top > -infinity() ? (float)(top + log1p(exp(min_of(u, v) - top))) : -infinity();
+}
+
 // walk_top: the rows of R from the partial sums of walk_logs, and the selection. Grid: (touched
 // block, 1, slot).
 KERNEL(walk_top, WalkTopArgs, 1024) {
@@ -321,13 +369,20 @@ KERNEL(walk_top, WalkTopArgs, 1024) {
 	if (!block_of(a.w.g, blockIdx.z, blockIdx.x, TOUCHED, b)) return;
 	int end, runs = run_count(a.w);
 	const float* own = score_row(a.w.scores, a.w.g, b, b.index, end);
-	finish_row(a, b, end, keys, [&](int j) {
-		if (!a.w.src) return (float)a.w.exponent * own[j];
+	auto own_log = [&](int j) { return (float)a.w.exponent * own[j]; };
+	auto walked = [&](int j) {
 		LogSumExp all = {-infinity(), 0};
 		for (int r = first_run(a.w, j); r * a.w.run < end; r++) {
 			LogSumExp part = ((const LogSumExp*)a.w.work)[(((i64)blockIdx.z * runs + r) * a.w.blocks + blockIdx.x) * a.w.width + j];
 			all.add(part.top, part.sum);
 		}
 		return all.sum > 0 ? all.top + logf(all.sum) : -infinity();
+	};
+	LogScale s = {0, 0};
+	bool damp = a.w.own > 0;
+	if (a.w.src && damp) s = {log_scale(1 - a.w.own, end, walked), log_scale(a.w.own, end, own_log)};
+	finish_row(a, b, end, keys, [&](int j) {
+		if (!a.w.src) return own_log(j);
+		return damp ? damped(s, walked(j), own_log(j)) : walked(j);
 	});
 }

@@ -32,7 +32,10 @@ struct SelectBlocksArgs {
 	i64 groups, cap, n, width, values, slots;
 	i64 blocks;  // budget in blocks; 0: share
 	f64 share;
-	i64 open;  // block 0 competes instead of being forced, and so does the row's own
+	i64 open;  // all blocks compete, and of the edges only the row's own is forced
+	i64 first, last;  // forced members of the edges, the row's own block included
+	f64 first_share, last_share;
+	i64 dense;  // rows of blocks from this one on take all blocks; 0: none do
 	Span span;
 	PagedKV g;
 };
@@ -43,10 +46,28 @@ __device__ inline bool block_visible(const Span& s, int p, int j) {
 	return sees(s, p, last) || (sink >= j * PAGE && sees(s, p, sink));
 }
 
-// block_budget is how many of n visible blocks are selected, device.BlockBudget.Of.
-__device__ inline i64 block_budget(const SelectBlocksArgs& a, i64 n) {
+// block_budget is how many of the n blocks that the rows of block own see are selected,
+// device.BlockBudget.Of.
+__device__ inline i64 block_budget(const SelectBlocksArgs& a, int own, i64 n) {
+	if (a.dense && own >= a.dense) return n;
 	i64 k = a.blocks ? a.blocks : max_of((i64)2, (i64)ceil(a.share * (double)n - 1e-9));
 	return k > n || n <= 2 ? n : k;
+}
+
+// Edges are the forced members of a row: blocks below first and from last on, device.BlockBudget.Edges.
+struct Edges {
+	int first, last;
+
+	__device__ bool has(int j) const { return j < first || j >= last; }
+	__device__ bool plain(int own) const { return first == 1 && last == own; }  // block 0 and the row's own
+};
+
+__device__ inline int edge_blocks(i64 count, f64 share, i64 n) { return (int)max_of((i64)1, share > 0 ? (i64)ceil(share * (double)n - 1e-9) : count); }
+
+__device__ inline Edges edges_of(const SelectBlocksArgs& a, int own, i64 n) {
+	Edges e = {0, own};
+	if (!a.open) e = {edge_blocks(a.first, a.first_share, n), own + 1 - edge_blocks(a.last, a.last_share, n)};
+	return e;
 }
 
 constexpr int MAX_SELECT_KEYS = 4096;    // longest row whose keys fit in shared memory
@@ -96,9 +117,21 @@ static __device__ NOINLINE u32 mask_invisible(const Span& span, int p, int n, u3
 	return reduce_block(seen, 0u, Plus());
 }
 
-// select_blocks lists the blocks with the largest keys in the row of b: the forced members, block
-// 0 and its own, and the best others, ascending, ties to the lowest. It overwrites keys, which
-// all threads have written. All threads call it.
+// set_edges sets the keys of the forced members that the row at p sees to 0 or, to list them,
+// KEY_FORCED, and returns how many they are. All threads call it.
+static __device__ NOINLINE u32 set_edges(const Span& span, Edges e, int p, int n, u32* keys, u32 key) {
+	u32 some = 0;
+	for (int j = threadIdx.x; j < n; j += blockDim.x) {
+		if (!e.has(j) || !block_visible(span, p, j)) continue;
+		keys[j] = key;
+		some++;
+	}
+	return reduce_block(some, 0u, Plus());
+}
+
+// select_blocks lists the blocks with the largest keys in the row of b: the forced members and the
+// best others, ascending, ties to the lowest. It overwrites keys, which all threads have written.
+// All threads call it.
 __device__ inline void select_blocks(const SelectBlocksArgs& a, const Block& b, u32* keys) {
 	if (b.group() >= a.groups) {
 		if (threadIdx.x == 0) fail(a.g.failure, FAIL_BLOCK, b.group(), a.groups, 0);
@@ -109,20 +142,30 @@ __device__ inline void select_blocks(const SelectBlocksArgs& a, const Block& b, 
 	__syncthreads();
 	if (a.span.back != 0 || a.span.drop != 0) seen = mask_invisible(a.span, max_of(b.first, b.index * PAGE), n, keys);
 	__syncthreads();
-	i64 want = block_budget(a, (i64)seen);
-	bool zero = !a.open && keys[0] != 0;
+	int p = max_of(b.first, b.index * PAGE);
+	i64 want = block_budget(a, b.index, (i64)seen);
+	Edges edges = edges_of(a, b.index, (i64)seen);
+	bool zero = !a.open && keys[0] != 0, plain = a.open || edges.plain(b.index);
 	// The forced members do not compete.
 	i64 k = max_of(want - 1 - (zero ? 1 : 0), (i64)0);
 	Threshold<u32> cut = {0, 0};  // selects every visible block
 	if (want < (i64)seen) {
 		__syncthreads();
-		if (threadIdx.x == 0 && !a.open) keys[b.index] = 0;
-		if (threadIdx.x == 0 && zero) keys[0] = 0;
+		if (!plain) {
+			k = max_of(want - (i64)set_edges(a.span, edges, p, n, keys, 0), (i64)0);
+		} else if (threadIdx.x == 0) {
+			if (!a.open) keys[b.index] = 0;
+			if (zero) keys[0] = 0;
+		}
 		__syncthreads();
 		cut = k > 0 ? kth_key(keys, n, (u32)k) : Threshold<u32>{KEY_FORCED - 1, 0};
 		__syncthreads();
-		if (threadIdx.x == 0) keys[b.index] = KEY_FORCED;
-		if (threadIdx.x == 0 && zero) keys[0] = KEY_FORCED;
+		if (!plain) {
+			set_edges(a.span, edges, p, n, keys, KEY_FORCED);
+		} else if (threadIdx.x == 0) {
+			keys[b.index] = KEY_FORCED;
+			if (zero) keys[0] = KEY_FORCED;
+		}
 		__syncthreads();
 	}
 	i32* index = a.index + b.group() * a.cap;

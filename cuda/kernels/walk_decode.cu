@@ -258,8 +258,8 @@ __device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const
 		if (good && ranked(j)) atomicAdd(&c.bins[bin_of(y)], 1u);
 	}
 	__syncthreads();
-	int want = (int)block_budget(p, end), k = want - 1 - zero, cut_bin = want < end ? -1 : STEP_BINS, inside = 0;
-	bool partly = k > 0 && want < end;
+	int want = (int)block_budget(p, own, end), k = want - 1 - zero, cut_bin = want < end ? -1 : STEP_BINS, inside = 0;
+	bool partly = k > 0 && want < end, wide = !p.open && !edges_of(p, own, end).plain(own);
 	if (partly) {
 		int all, n = (int)c.bins[threadIdx.x], before = scan_block(n, all);
 		if (before < k && before + n >= k) {
@@ -272,7 +272,7 @@ __device__ __forceinline__ void finish_and_select(const WalkDecodeArgs& a, const
 		k -= (int)c.found[1];
 		inside = (int)c.found[2];
 	}
-	if ((partly && !good) || inside > STEP_BIN_LIMIT || p.span.back != 0 || p.span.drop != 0 || b.group() >= p.groups) {
+	if ((partly && !good) || inside > STEP_BIN_LIMIT || wide || p.span.back != 0 || p.span.drop != 0 || b.group() >= p.groups) {
 		select_blocks_call(p, b, (u32*)row);
 		return;
 	}

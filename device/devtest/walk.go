@@ -109,11 +109,15 @@ func walkCases() []testCase {
 					add("SketchScores"+at, c, func(b *bed, c blocks) job {
 						return sketchScores(b, c, device.SketchProduct{Form: form, Log: log}, square)
 					})
+					add("SketchScores"+at+"/each", c, func(b *bed, c blocks) job {
+						return sketchScores(b, c, device.SketchProduct{Form: form, Log: log, Each: true, Temperature: .3}, square)
+					})
 				}
 			}
 		}
 		for _, w := range []walkCase{
 			{log: true, exponent: 8}, {log: true, exponent: 1, square: true}, {exponent: 3}, {exponent: 2, square: true},
+			{log: true, exponent: 8, own: .75}, {exponent: 3, own: .25}, {log: true, exponent: 1, own: .5, inPlace: true, square: true}, {exponent: 2, own: .5, start: true},
 			{log: true, exponent: 8, start: true}, {exponent: 3, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 1, inPlace: true, square: true},
 		} {
 			add(fmt.Sprintf("Walk/%+v", w), c, w.job)
@@ -121,6 +125,8 @@ func walkCases() []testCase {
 		for i, p := range []device.BlockBudget{
 			{Share: .2}, {Share: .5}, {Count: 3}, {Count: 100}, {Share: .4, Free: true},
 			{Share: .3, Span: device.Span{Back: 3 * page}}, {Count: 4, Span: device.Span{Drop: .5, Sink: page + 1}}, {Share: .3, Span: device.Span{Drop: .7}},
+			{Share: .5, First: device.Amount{Count: 2}, Last: device.Amount{Share: .3}}, {Share: .6, First: device.Amount{Share: .3}}, {Count: 3, Last: device.Amount{Count: 5}},
+			{Share: .4, First: device.Amount{Count: 2}, Last: device.Amount{Count: 2}, Span: device.Span{Drop: .5, Sink: page + 1}}, {Share: .2, Dense: 3},
 		} {
 			add(fmt.Sprintf("TopBlocks/pick=%d", i), c, func(b *bed, c blocks) job { return topBlocks(b, c, p, i%2 == 0) })
 		}
@@ -245,26 +251,30 @@ func projectRows(b *bed, c blocks, heads, all, dim, width int) job {
 
 // sketchScores has a page whose sketch is zero and one that is not a number.
 func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job {
-	const heads, width = 2, 24
-	n := c.pageCount()
-	q, k, own := b.normal(n*heads*width), b.normal(n*heads*width), b.normal(n*heads*width)
+	const shared, width = 2, 24
+	heads, n := shared, c.pageCount()
+	if form.Each {
+		heads *= 3
+	}
+	q, k, own := b.normal(n*heads*width), b.normal(n*shared*width), b.normal(n*heads*width)
 	last := len(c.lens) - 1
-	clear(k[int(c.pages[last][0])*heads*width:][:heads*width])
-	k[int(c.pages[0][1])*heads*width] = float32(math.NaN())
-	tq, tk := b.f32(q, n, heads, width), b.f32(k, n, heads, width)
+	clear(k[int(c.pages[last][0])*shared*width:][:shared*width])
+	k[int(c.pages[0][1])*shared*width] = float32(math.NaN())
+	tq, tk := b.f32(q, n, heads, width), b.f32(k, n, shared, width)
 	if form.Log {
 		form.Own = b.f32(own, n, heads, width)
 	}
-	product := func(slot, i, j int) float64 {
+	product := func(slot, i, j, h int) float64 {
 		from := q
 		if i == j && form.Log {
 			from = own
 		}
+		x, y := from[(int(c.pages[slot][i])*heads+h)*width:], k[(int(c.pages[slot][j])*shared+h*shared/heads)*width:]
 		var sum float64
-		for x := range heads * width {
-			sum += float64(from[int(c.pages[slot][i])*heads*width+x]) * float64(k[int(c.pages[slot][j])*heads*width+x])
+		for d := range width {
+			sum += float64(x[d]) * float64(y[d])
 		}
-		return sum / heads / math.Sqrt(width)
+		return sum / math.Sqrt(width)
 	}
 	dst, want := b.out(n, c.width()), wantRows(n*c.width())
 	if square {
@@ -284,10 +294,7 @@ func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job 
 				at, end = (slot*c.width()+i)*c.width(), hi
 			}
 			row := want[at:][:end]
-			for j := range row {
-				row[j] = product(slot, i, j)
-			}
-			formed(row, form)
+			overHeads(row, heads, form, func(j, h int) float64 { return product(slot, i, j, h) })
 		}
 	}
 	return job{
@@ -298,12 +305,42 @@ func sketchScores(b *bed, c blocks, form device.SketchProduct, square bool) job 
 	}
 }
 
+// overHeads makes a row of scores of the products of heads.
+func overHeads(row []float64, heads int, c device.SketchProduct, product func(j, h int) float64) {
+	clear(row)
+	one := make([]float64, len(row))
+	for h := range heads {
+		for j := range one {
+			one[j] = product(j, h)
+		}
+		if c.Each {
+			formed(one, device.SketchProduct{Form: c.Form, Temperature: c.Temperature})
+		}
+		for j, v := range one {
+			row[j] += v
+		}
+	}
+	for j := range row {
+		row[j] /= float64(heads)
+	}
+	if !c.Each {
+		formed(row, c)
+	} else if c.Log {
+		for j, v := range row {
+			row[j] = math.Log(math.Abs(v))
+		}
+	}
+}
+
 // formed is what a [device.SketchProduct] makes of a row of products.
 func formed(row []float64, c device.SketchProduct) {
 	var sum float64
 	for j, v := range row {
 		if math.IsNaN(v) || c.Form == device.Relu && v < 0 {
 			row[j] = 0
+		}
+		if c.Temperature > 0 && c.Form == device.Softmax {
+			row[j] /= c.Temperature
 		}
 		sum += math.Exp(row[j])
 	}
@@ -326,13 +363,14 @@ type walkCase struct {
 	values                      int  // of pairs there are so many; 0: as many as numbers
 	skew                        bool // one of pairs in 100 is far above the others
 	level                       bool // all that counts of src is two blocks before the newest
+	own                         float64
 }
 
 func (w walkCase) job(b *bed, c blocks) job {
 	k := w.walk(b, c, c.width())
 	return job{
 		step: func(ops device.Queue) {
-			device.Do(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent})
+			device.Do(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent, Own: w.own})
 		},
 		expect: []expectation{{name: "rows", got: k.dst, want: k.want, bound: sketchBound}},
 	}
@@ -464,6 +502,9 @@ func (w walkCase) step(src []float64, i int, row func(m int) []float32) []float6
 		}
 		next[j] = w.add(terms)
 	}
+	if w.own > 0 && !w.start {
+		w.damp(next, row(i))
+	}
 	top := math.Inf(-1)
 	for _, v := range next[min(1, len(next)-1):] {
 		if !w.log {
@@ -479,6 +520,30 @@ func (w walkCase) step(src []float64, i int, row func(m int) []float32) []float6
 		}
 	}
 	return next
+}
+
+// damp adds the own row to a row of a walk.
+func (w walkCase) damp(next []float64, row []float32) {
+	own, walked := make([]float64, len(next)), make([]float64, len(next))
+	var mine, all float64
+	for j := range own {
+		if own[j], walked[j] = math.Pow(float64(row[j]), float64(w.exponent)), next[j]; w.log {
+			own[j], walked[j] = math.Exp(float64(row[j])*float64(w.exponent)), math.Exp(next[j])
+		}
+		mine, all = mine+math.Abs(own[j]), all+math.Abs(walked[j])
+	}
+	for j := range next {
+		next[j] = 0
+		if all > 0 {
+			next[j] += (1 - w.own) * walked[j] / all
+		}
+		if mine > 0 {
+			next[j] += w.own * own[j] / mine
+		}
+		if w.log {
+			next[j] = math.Log(next[j])
+		}
+	}
 }
 
 // add is the sum of terms, of logarithms as a logarithm.
@@ -539,7 +604,7 @@ func bestBlocks(row []float64, first int, p device.BlockBudget) []int32 {
 	if n == 0 {
 		n = max(2, int(math.Ceil(p.Share*float64(len(seen))-1e-9)))
 	}
-	if n >= len(seen) || len(seen) <= 2 {
+	if n >= len(seen) || len(seen) <= 2 || p.Dense > 0 && int(own) >= p.Dense {
 		return seen
 	}
 	key := func(j int32) float64 {
@@ -558,8 +623,13 @@ func bestBlocks(row []float64, first int, p device.BlockBudget) []int32 {
 			}
 		}
 	} else {
-		if seen[0] == 0 {
-			list = append(list, 0)
+		edge := func(a device.Amount) int32 {
+			return int32(max(1, float64(a.Count), math.Ceil(a.Share*float64(len(seen))-1e-9)))
+		}
+		for _, j := range seen {
+			if j != own && (j < edge(p.First) || j > own-edge(p.Last)) {
+				list = append(list, j)
+			}
 		}
 		for _, j := range order {
 			if len(list) < n && !slices.Contains(list, j) {

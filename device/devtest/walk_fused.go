@@ -26,7 +26,7 @@ func fusedWalkCases() []testCase {
 		} {
 			add(fmt.Sprintf("SketchTail/%+v", s), c, s.job)
 		}
-		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}} {
+		for _, w := range []walkCase{{log: true, exponent: 8}, {log: true, exponent: 8, start: true}, {log: true, exponent: 4, inPlace: true}, {exponent: 3}, {log: true, exponent: 2, own: .75}} {
 			add(fmt.Sprintf("WalkTop/%+v", w), c, func(b *bed, c blocks) job { return walkTop(b, c, w, device.BlockBudget{Share: .2}) })
 		}
 		for _, s := range []sketchTailCase{{all: 4, kvHeads: 2, dim: 32, width: 16, log: true}, {all: 32, kvHeads: 8, dim: 128, width: 64, log: true}, {all: 2, kvHeads: 1, dim: 256, width: 256, log: true, row: true}} {
@@ -38,7 +38,7 @@ func fusedWalkCases() []testCase {
 		return lookAndWalk(b, c, walkCase{values: 1, level: true}, sketchTailCase{all: 4, kvHeads: 2, dim: 32, width: 16, log: true})
 	})
 	for _, c := range []blocks{{lens: []int{6 * page}, rows: 2 * page}, {lens: []int{37*page + 1}, rows: 70}, {lens: []int{300 * page}, rows: 40 * page}} {
-		for i, p := range []device.BlockBudget{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}} {
+		for i, p := range []device.BlockBudget{{Share: .1}, {Count: 3}, {Share: .4, Free: true}, {Share: .3, Span: device.Span{Back: 3 * page}}, edges} {
 			add(fmt.Sprintf("WalkTop/pick=%d", i), c, func(b *bed, c blocks) job { return walkTop(b, c, walkCase{log: true, exponent: 2}, p) })
 		}
 	}
@@ -49,7 +49,7 @@ func fusedWalkCases() []testCase {
 	})
 	// Rows where many elements are equal, or nearly so beside others.
 	for _, w := range []walkCase{{values: 1}, {values: 2}, {values: 30}, {skew: true}} {
-		for i, p := range []device.BlockBudget{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}} {
+		for i, p := range []device.BlockBudget{{Share: .1}, {Share: .4, Free: true}, {Share: .5, Span: device.Span{Back: 300 * page}}, edges} {
 			w.log, w.start, w.exponent = true, true, 2
 			add(fmt.Sprintf("WalkTop/%+v/pick=%d", w, i), blocks{lens: []int{600*page + 3}}, func(b *bed, c blocks) job { return walkTop(b, c, w, p) })
 		}
@@ -60,6 +60,9 @@ func fusedWalkCases() []testCase {
 	})
 	return cases
 }
+
+// edges is a budget with more blocks that are always selected than the first and the own.
+var edges = device.BlockBudget{Share: .3, First: device.Amount{Share: .05}, Last: device.Amount{Count: 3}}
 
 // unit is a width of rows of which each starts on 32 bytes.
 func unit(n int) int { return (n + 7) / 8 * 8 }
@@ -147,7 +150,7 @@ func walkTop(b *bed, c blocks, w walkCase, p device.BlockBudget) job {
 	l, expect := c.best(b, k.want, unit(c.width()), p)
 	return job{
 		step: func(ops device.Queue) {
-			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent}, l, p)
+			WalkTop(ops, device.Walk{Dst: k.dst, Src: k.src, Pairs: k.pairs, KV: c.kv, Rows: c.newRows(), Exponent: w.exponent, Own: w.own}, l, p)
 		},
 		expect: append(expect, expectation{name: "rows", got: k.dst, want: k.want, bound: sketchBound}),
 	}
