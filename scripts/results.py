@@ -237,6 +237,8 @@ RULER = "The paper's, of all of RULER at 4K to 64K with Llama-3.1-8B-Instruct an
 GRIDS = dict(
     walkprefill=("Readings of Sketch&Walk in the prompt", ["prefill"], RULER + "sparse in the prompt 91.35."),
     walkdecode=("Readings of Sketch&Walk in the question and the answer", ["decode"], RULER + "sparse in decode steps 91.08."),
+    walkanswer=("In the answer alone, as the paper has it", ["decode"], RULER + "sparse in decode steps 91.08."),
+    walkboth=("In prompt and answer", ["prefill", "decode"], RULER + "sparse in both 90.15. Two densities are of the prompt and of decode steps."),
     schedules=(
         "Schedules of CPE", ["prefill", "decode"],
         "The paper's, of LongBench with Llama-2-7B-Chat and 512 positions a head: dense 32.90, CIS 32.15 to 32.40, CPE 32.02 to 32.11; perplexity of WikiText 6.11 to 6.16 with all of them. Two densities are of the prompt and of decode steps.",

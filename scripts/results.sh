@@ -8,7 +8,7 @@
 # may run side by side. RUNS names some of the runs, "decode mirrors" say. GOLLM is the program; it is built into DIR if that is unset, and
 # DIR/commit says of what. A part takes two free cores about a quarter of an hour.
 #
-# RUNS="walkprefill walkdecode schedules" are the readings of Sketch&Walk and the schedules of
+# RUNS="walkprefill walkdecode walkanswer walkboth schedules" are the readings of Sketch&Walk and the schedules of
 # CPE, which are not among the runs by default. Each length of a part of these is a folder of
 # its own, and part audit is one prompt for densities alone. Of them LENGTHS, TASKS, AUDITS (samples of each task) and DEVICE may be given,
 # MODEL is another model, and TABLES=no writes no page. scripts/results.sh DIR none only does that.
@@ -180,6 +180,23 @@ for reading in "${readings[@]}" "${prompts[@]}"; do
 done
 for reading in "${readings[@]}" "${steps[@]}"; do walkdecode+=(--attn "$reading"); done
 
+# Some of them as the paper has them: the question is part of the prompt, and attention is
+# sparse in the answer alone, or everywhere.
+readarray -t walkanswer < <(settings <<-END
+	dense
+	sketchwalk:paper
+	sketchwalk:paper(walk=onehop)
+	sketchwalk:paper(score=softmax,heads=mean_score)
+	sketchwalk:paper(score=softmax,exponent=1,heads=each)
+	sketchwalk:code
+	sketchwalk:code(query=token)
+	sketchwalk:code(query=token,last=0)
+	sketchwalk:code(query=token,damping=1,steps=1,walk=onehop)
+	quest(budget=0.2)
+END
+)
+walkboth=("${walkanswer[@]}")
+
 # The schedules of CPE, on few layers: where windows close and positions freeze, and how far.
 readarray -t schedules < <(settings <<-END
 	dense
@@ -228,7 +245,11 @@ lengthwise() {
 	local -n settings=$1
 	local phase=() folder length many=8 part=$2
 	[[ $2 == audit ]] && many=1 part=0
-	[[ $1 == walkdecode ]] && phase=(--sparse-phase question+decode)
+	case $1 in
+	walkdecode) phase=(--sparse-phase question+decode) ;;
+	walkanswer) phase=(--sparse-phase decode) ;;
+	walkboth) phase=(--sparse-phase all) ;;
+	esac
 	for length in ${lengths//,/ }; do
 		folder=$1-$2-$length
 		[[ -e $folder.done ]] && continue
