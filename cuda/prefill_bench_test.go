@@ -182,7 +182,7 @@ func BenchmarkPrefillDense(b *testing.B) {
 	}
 }
 
-// BenchmarkPrefillSketch is sketchwalk(density=0.1) in a layer at 128k: selection, and with
+// BenchmarkPrefillSketch is sketchwalk:paper-90 in a layer at 128k: selection, and with
 // attention; dense is dense attention of such a layer.
 func BenchmarkPrefillSketch(b *testing.B) {
 	d := openBench(b)

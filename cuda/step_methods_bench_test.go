@@ -10,7 +10,7 @@ import (
 	"github.com/gollm/gollm/device/devtest"
 )
 
-// sketchwalk is the attention of layer 2 and those after it by sketchwalk(density=0.1).
+// sketchwalk is the attention of layer 2 and those after it by sketchwalk:paper-90.
 func (m *stepModel) sketchwalk(b *testing.B) func(l int, y, q, k device.Tensor) {
 	const width, dense = 64, 2
 	d, pages := m.d, m.kv[0].K.Dim(0)

@@ -16,7 +16,7 @@ type walkLayer struct {
 	state devtest.TailSketch
 }
 
-// BenchmarkWalk is sketchwalk(density=0.1) in the steered layers of a decode step in
+// BenchmarkWalk is sketchwalk:paper-90 in the steered layers of a decode step in
 // Llama-3.1-8B's shapes: selection, attention, both, and dense attention, in microseconds
 // of a layer in a graph of ten of them.
 func BenchmarkWalk(b *testing.B) {

@@ -220,7 +220,7 @@ func (l *launcher) oneStep(prompt int, begin func()) error {
 func launchSpecs(dir string) []string {
 	specs := []string{
 		"topk(k=0.1)", "quest(budget=0.1,share=group)", "quest(budget=2048,page=64)", "vslash(pattern=per_chunk)",
-		"flexprefill(pattern=per_chunk,block=64)", "sketchwalk(density=0.1)", "sketchwalk(tau=9,causal=none,arith=scaled)",
+		"flexprefill(pattern=per_chunk,block=64)", "sketchwalk:paper-90", "sketchwalk(tau=9,causal=none,arith=scaled)",
 		"sketchwalk(sketch=exact,heads=mean_score)", "cis(share=group)", "cis(k=4096)", "cpe(ls=1)", "etf(ls=1,etf=kv) + quest",
 		"vattention(share=group)", "vattention(scorer=sketchwalk)", "vattention(question=40)", "anchor(block=16,step=4)",
 		"anchor(tail=dense)", "santa(samples=128)", "santa(sampler=iid)", "santa(sampler=strat,share=group)", "santa(exec=flash,tile=64)",

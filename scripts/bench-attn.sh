@@ -23,7 +23,7 @@ readarray -t decode < <(settings <<-END
 	dense
 	streaming
 	psaw
-	sketchwalk(density=0.1)        # layers 0 and 1 are dense, of quest too
+	sketchwalk:paper-90        # layers 0 and 1 are dense, of quest too
 	quest(budget=0.1)
 	quest(budget=0.1,share=group)
 	topk(k=0.1)                    # four heads of a kv head read a third of its rows
@@ -49,7 +49,7 @@ END
 )
 readarray -t prefill < <(settings <<-END
 	dense
-	sketchwalk(density=0.1)
+	sketchwalk:paper-90
 	anchor
 	vslash
 	flexprefill

@@ -156,13 +156,13 @@ def prompts_of(folder, number):
 
 
 class Grid:
-    """What the folders of a grid that are complete have: by setting, the score of each prompt."""
+    """What the folders of a grid have: by setting, the score of each prompt that every setting has
+    answered."""
 
     def __init__(self, base):
         self.names, self.scores, self.densities, self.models = [], {}, {}, set()
-        for done in sorted(base.parent.glob(f"{base.name}-*.done")):
-            folder = done.with_suffix("")
-            manifest = json.loads((folder / "manifest.json").read_text())
+        for path in sorted(base.parent.glob(f"{base.name}-*/manifest.json")):
+            folder, manifest = path.parent, json.loads(path.read_text())
             self.models.add(manifest["identity"]["model_sha256"])
             command = manifest["about"]["command"]
             names = [text for flag, text in zip(command, command[1:]) if flag == "--attn"]
@@ -173,11 +173,14 @@ class Grid:
                 if manifest["identity"]["samples"] > 1:  # of one: a run for its audit
                     self.scores.setdefault(name, {}).update(prompts_of(folder, number))
             self.audits(folder)
+        common = set.intersection(*(set(s) for s in self.scores.values()))
+        self.scores = {name: {k: s[k] for k in sorted(common)} for name, s in self.scores.items()}
         if len(self.models) > 1:
             sys.exit(f"{base}: answers of {len(self.models)} models, want those of one")
 
     def audits(self, folder):
-        for name, s in zip(self.names, json.loads((folder / "summary.json").read_text())["settings"]):
+        summary = folder / "summary.json"
+        for name, s in zip(self.names, json.loads(summary.read_text())["settings"] if summary.exists() else []):
             for u in s["units"]:
                 for phase, seen in u.get("audit", {}).items():
                     self.densities.setdefault((name, phase), []).append(seen["density"])
@@ -187,21 +190,27 @@ class Grid:
         return " · ".join(f"{100 * sum(s) / len(s):.0f} %" for s in seen if s)
 
 
-def by_length(prompts):
-    lengths = {}
-    for (length, _, _), x in prompts.items():
-        lengths.setdefault(length, []).append(x)
-    return lengths
-
-
 def mean(x):
     return sum(x) / len(x)
 
 
+def cells(prompts):
+    """The scores of each length and task."""
+    found = {}
+    for (length, task, _), x in prompts.items():
+        found.setdefault((length, task), []).append(x)
+    return found
+
+
+def score(prompts, length=None, task=None):
+    """Mean score of 100 over lengths and tasks, each pair counting alike, or over those of one."""
+    return f"{100 * mean([mean(x) for (n, t), x in cells(prompts).items() if length in (None, n) and task in (None, t)]):.0f}"
+
+
 def interval(prompts, least=0, draws=2000):
-    """Mean over lengths, each counting alike, and its 95 % interval: percentile bootstrap inside
-    the lengths, and where all prompts have one score of least to 1, Wilson's of so many."""
-    groups = list(by_length(prompts).values())
+    """Mean over lengths and tasks and its 95 % interval: percentile bootstrap inside each pair of
+    them, and where all prompts have one score, of least to 1, Wilson's of so many."""
+    groups = list(cells(prompts).values())
     value, reach = mean([mean(g) for g in groups]), 3.84 / (len(prompts) + 3.84)
     if min(prompts.values()) == max(prompts.values()):
         low, high = max(least, value - reach), min(1, value + reach)
@@ -219,14 +228,13 @@ def grid(folder, phases, words):
     rows = []
     for name in g.names:
         prompts = g.scores[name]
-        if prompts.keys() != dense.keys():
-            sys.exit(f"{name}: other prompts than dense")
         lost = interval({k: x - dense[k] for k, x in prompts.items()}, least=-1) if name != "dense" else ""
-        row = [f"`{short(name)}`"] + [f"{100 * mean(x):.0f}" for _, x in sorted(by_length(prompts).items())]
-        row += [interval(prompts), lost] + [f"{100 * mean([x for k, x in prompts.items() if k[1] == t]):.0f}" for t in tasks]
+        row = [f"`{short(name)}`"] + [score(prompts, length=n) for n in lengths]
+        row += [interval(prompts), lost] + [score(prompts, task=t) for t in tasks]
         rows.append(row + [g.density(name, phases)])
-    each = " or ".join(str(n) for n in sorted({len(x) for x in by_length(dense).values()}))
-    text = f"{len(dense)} prompts a setting, {each} at each length of {', '.join(tokens(n) for n in lengths)} tokens. {words} "
+    each = sorted({len(x) for x in cells(dense).values()})
+    each = f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0])
+    text = f"{len(dense)} prompts a setting, {each} of each task at each length. {words} "
     text += "Mean scores of 100 at each length; over all lengths with a 95 % interval; how far that is from dense attention on the "
     text += "same prompts, with its own; by task over all lengths; and the density where it was audited.\n\n"
     return text + table(["attention"] + [tokens(n) for n in lengths] + ["all", "difference"] + tasks + ["density"], rows)

@@ -36,10 +36,10 @@ settings() { sed -E 's/ *#.*//; /^$/d; s/.*/--attn\n&/'; }
 # Where attention is sparse in the prompt and dense after it; cpe and etf as they are.
 readarray -t prefill < <(settings <<-END
 	dense
-	prefill=sketchwalk(density=0.2)
-	prefill=sketchwalk(density=0.2,walk=onehop)  # the control: no walk
-	prefill=sketchwalk(density=0.2,score=softmax,heads=mean_score)
-	prefill=sketchwalk(density=0.4,score=softmax,heads=mean_score)
+	prefill=sketchwalk:paper
+	prefill=sketchwalk:paper(walk=onehop)  # the control: no walk
+	prefill=sketchwalk:paper(score=softmax,heads=mean_score)
+	prefill=sketchwalk:paper(density=0.4,score=softmax,heads=mean_score)
 	prefill=anchor
 	prefill=anchor(block=64,step=4)              # a group of rows is 2,048 by default
 	prefill=flexprefill(min=256)                 # 1,024 by default
@@ -64,10 +64,10 @@ END
 # Where the prompt is read densely and the question and the answer sparsely.
 readarray -t decode < <(settings <<-END
 	dense
-	sketchwalk(density=0.2)
-	sketchwalk(density=0.2,walk=onehop)
-	sketchwalk(density=0.2,score=softmax,heads=mean_score)
-	sketchwalk(density=0.4,score=softmax,heads=mean_score)
+	sketchwalk:paper
+	sketchwalk:paper(walk=onehop)
+	sketchwalk:paper(score=softmax,heads=mean_score)
+	sketchwalk:paper(density=0.4,score=softmax,heads=mean_score)
 	vattention(eps=0.05)
 	vattention(eps=0.2)
 	santa(samples=128)
@@ -90,9 +90,9 @@ END
 # What else was tried of those that lose most there.
 readarray -t tried < <(settings <<-END
 	dense
-	sketchwalk(density=0.2,score=softmax,heads=mean_score,walk=onehop)
-	sketchwalk(density=0.2,score=relu,heads=mean_score)
-	sketchwalk(density=0.6,score=softmax,heads=mean_score)
+	sketchwalk:paper(score=softmax,heads=mean_score,walk=onehop)
+	sketchwalk:paper(score=relu,heads=mean_score)
+	sketchwalk:paper(density=0.6,score=softmax,heads=mean_score)
 	quest(budget=0.4)
 	quest(budget=0.2,page=64)
 	psaw(phi=0.9)

@@ -17,7 +17,7 @@ import (
 func BenchmarkSketchwalk(b *testing.B) {
 	for _, n := range []int{8 << 10, 32 << 10, 64 << 10} {
 		for _, rows := range []int{1, 2048} {
-			b.Run(fmt.Sprintf("positions=%d/rows=%d", n, rows), func(b *testing.B) { benchSpec(b, "sketchwalk(density=0.1)", n, rows) })
+			b.Run(fmt.Sprintf("positions=%d/rows=%d", n, rows), func(b *testing.B) { benchSpec(b, "sketchwalk:paper-90", n, rows) })
 		}
 	}
 }

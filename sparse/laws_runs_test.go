@@ -199,7 +199,7 @@ func TestLawChunksOfTheEngine(t *testing.T) {
 	const n = engine.ChunkLen + 200
 	layers := lawTensors(1, n)
 	for _, spec := range []string{
-		"sketchwalk(density=0.2)", "sketchwalk(density=0.2,budget=total)", "anchor(theta=2)", "psaw(ls=0)", "etf(ls=1)", "etf(ls=1,etf=kv)", "cpe(ls=1)", "streaming",
+		"sketchwalk(density=0.2)", "sketchwalk:code", "sketchwalk(density=0.2,budget=total)", "anchor(theta=2)", "psaw(ls=0)", "etf(ls=1)", "etf(ls=1,etf=kv)", "cpe(ls=1)", "streaming",
 	} {
 		run := func(rows, chunk int) []float32 {
 			b := openBench(t, spec, n, func(c *engine.ReplayConfig) { c.Rows, c.Slots = rows, 1 })

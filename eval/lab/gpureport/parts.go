@@ -113,7 +113,7 @@ func batchRows() []*row {
 
 // Settings of attention, as the issue that asks for them has them.
 const (
-	sketch = "sketchwalk(density=0.1)"
+	sketch = "sketchwalk:paper-90"
 	santa  = "santa(samples=128,exec=prop)"
 	cpe    = "cpe:eighth"
 	// shared is cpe where each head selects once in a block of 16 steps. With random
