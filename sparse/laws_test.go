@@ -57,7 +57,7 @@ var subjects = []subject{
 	{spec: "flexprefill(gamma=0.4,tau=1,min=64,block=64)", full: "flexprefill(min=100000)", len: 400, future: true},
 	{spec: "flexprefill(gamma=0.2,min=0,max=64,block=64,pattern=per_chunk) + vattention(question=30)", full: "flexprefill(gamma=1,block=64,pattern=per_chunk) + vattention(eps=0)", len: 400, future: true, unit: 1000, prompt: true, random: true},
 	{spec: "sketchwalk:paper(density=0.4,r=8)", full: "sketchwalk:paper(density=1)", len: 400, unit: 64, random: true, shared: true},
-	{spec: "sketchwalk:code(tau=3,r=8,last=1,recent=2)", full: "sketchwalk:code(tau=9999)", len: 400, unit: 64, prompt: true, random: true, shared: true},
+	{spec: "sketchwalk:code(tau=4,r=8,last=1,recent=1)", full: "sketchwalk:code(tau=9999)", len: 400, unit: 64, prompt: true, random: true, shared: true},
 	{spec: "sketchwalk(tau=3,heads=mean_score,sketch=exact)", full: "sketchwalk(tau=9999)", len: 400, unit: 64, shared: true},
 	{spec: "sketchwalk(tau=3,causal=none,arith=scaled)", full: "sketchwalk(tau=9999)", len: 400, future: true, shared: true},
 	{spec: "cis(k=20,sink=4,local=16,s=4,tau=0.3)", full: "cis(k=100000)"},

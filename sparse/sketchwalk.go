@@ -132,6 +132,7 @@ var sketchwalkEntry = entry(Doc{
 	Reads:       "density of K and V; to select, a step reads 2·b² bytes a layer for b blocks, a prompt adds b³/6 terms",
 	Presets: map[string]string{
 		"paper": "density=0.2," + sketchwalkPaper, "paper-80": "density=0.2," + sketchwalkPaper, "paper-90": "density=0.1," + sketchwalkPaper,
+		"best": "density=0.2,last=4,heads=each,score=softmax,temperature=0.78,exponent=1,r=128,damping=0.25,steps=3",
 		"code": "density=0.2,sink=0.025,recent=0.05,last=4,heads=each,score=softmax,temperature=0.78,exponent=1,r=128,damping=0.25,steps=3,query=block",
 	},
 }, sketchwalkOptions{
