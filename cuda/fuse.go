@@ -32,6 +32,7 @@ func (o *ops) patterns() []fusion.Pattern {
 		pattern("walk, top blocks", (*matcher).walkTop, o.fuseWalkTop),
 		pattern("sample values, attend", (*matcher).sampleAttend, o.fuseSampleAttend),
 		pattern("top-k, sample the residual", (*matcher).topSample, o.fuseTopSample),
+		pattern("mass, attend", (*matcher).massAttend, o.fuseMassAttend),
 		pattern("reuse selection, attend", (*matcher).reuseAttend, o.fuseReuseAttend),
 		pattern("score, group max", (*matcher).scoreGroups, o.fuseScoreGroups),
 		pattern("rope, append", (*matcher).ropeAppend, o.fuseRopeAppend),
@@ -59,6 +60,7 @@ type matcher struct {
 	top     *device.Select
 	drawn   *device.Sample
 	reuse   *device.ReuseSelection
+	mass    *device.Summarize
 	score   *device.Score
 	pool    *device.Score // GroupMax of its scores
 	attend  *device.Attend
@@ -286,6 +288,13 @@ func (m *matcher) sampleAttend() bool {
 		take(m, &m.attend) && m.attend.KV == m.drawn.KV && !overlap(m.attend.Dst, m.drawn.Q) &&
 		m.attend.Plan == device.Plan{Span: m.drawn.Plan.Span, Selected: device.Tokens, List: m.drawn.List, Mixture: true} &&
 		take(m, &d) && d.List == m.drawn.List
+}
+
+// massAttend accumulates the attention mass of rows, and attends to the same positions.
+func (m *matcher) massAttend() bool {
+	return m.summary(&m.mass, device.AttentionMass) &&
+		take(m, &m.attend) && m.attend.Q == m.mass.X && m.attend.KV == m.mass.KV && m.attend.Plan == m.mass.Plan &&
+		!overlap(m.attend.Dst, m.mass.X, m.mass.Dst)
 }
 
 // reuseAttend reuses or makes a selection and attends to it.

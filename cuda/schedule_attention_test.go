@@ -124,7 +124,15 @@ func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: q, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: one, KV: kv, Plan: device.Plan{}})
 	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, K: device.Amount{Count: 30}, Recent: device.Amount{Count: 8}, Since: since})
+	device.Do(o, device.Select{Rule: device.HeavyHitters, List: kept, Scores: sum, KV: kv, Plan: plan, K: device.Amount{Count: 29}, Recent: device.Amount{Count: 8}, Since: since})
 	keep("heavy hitters", sum, kept.Index, kept.Count)
+	kept.Weight = device.Tensor{}
+	hitters := device.Plan{Recent: 1, Selected: device.Tokens, List: kept}
+	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: wide, KV: long, Plan: hitters})
+	o.Flush()
+	device.Do(o, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: wide, KV: long, Plan: hitters})
+	device.Do(o, device.Attend{Dst: attended, Q: wide, KV: long, Plan: hitters})
+	keep("mass and attention", sum, attended)
 
 	h := device.Hash{Planes: b.f(24, dim), Codes: b.i(1, kvHeads*pages, 48), Norm: b.f(1, kvHeads, width), Center: b.f(1, kvHeads, dim),
 		Since: b.i(1, 1), Done: b.i(1, 1), Tables: 8, MinCollisions: 1, Mean: true, Sink: 3, Recent: 9}

@@ -85,7 +85,7 @@ func (o *ops) attentionMass(c *device.Summarize) {
 	const op = "AttentionMass"
 	rows, heads, kvHeads := c.X.Dim(0), c.X.Dim(1), c.KV.K.Dim(1)
 	perSlot, splits := device.RowsPerSlot(op, rows, c.KV), 1
-	if perSlot == 1 && o.newestMass(c) {
+	if perSlot == 1 && o.decodeMass(c, device.Tensor{}) {
 		return
 	}
 	if perSlot == 1 {
@@ -98,36 +98,4 @@ func (o *ops) attentionMass(c *device.Summarize) {
 	o.launch("attention_mass").tensor(c.Dst).tensor(c.X).work(0).int(heads, splits, c.Dst.Dim(2)).
 		pages(c.KV, perSlot).plan(c.Plan).
 		runShared(blocks{c.KV.Pages.Dim(1), kvHeads, c.KV.Len.Dim(0)}, 256, keyTileSize(c.X.Dim(2)))
-}
-
-// Of the kernel newest_mass.
-const (
-	massChunk = 128 // keys whose softmax state is merged as one
-	massBlock = 512 // threads
-)
-
-// newestMass is attentionMass of one row per slot whose heads of a kv head read the same, with
-// weight one.
-func (o *ops) newestMass(c *device.Summarize) bool {
-	const name = "newest_mass"
-	slots, heads, kvHeads, pages := c.X.Dim(0), c.X.Dim(1), c.KV.K.Dim(1), c.KV.Pages.Dim(1)
-	l := &c.Plan.List
-	if c.Plan.Selected == device.All || !l.Weight.Absent() || !l.Index.Absent() && l.Index.Dim(1) > kvHeads {
-		return false
-	}
-	cluster := o.residualCluster(slots*kvHeads, pages)
-	// Scratch of a kv head: a state for each chunk, its scores, and what there is no shared memory for.
-	size, shared, global := ceil(pages*device.PageLen, massChunk)*heads/kvHeads*(8+4*massChunk), 0, 0
-	if maps := ceil(pages*(8+4), 16) * 16; maps <= o.room(name) {
-		shared = maps
-	} else {
-		global = maps
-		size += cluster * maps
-	}
-	if size = ceil(size, 16) * 16; slots*kvHeads*size > workspaceSize {
-		return false
-	}
-	o.launch(name).tensor(c.Dst).tensor(c.X).work(0).int(size, global, heads, c.Dst.Dim(2)).pages(c.KV, 1).plan(c.Plan).
-		inClusters(cluster).runShared(blocks{kvHeads, slots, cluster}, massBlock, shared)
-	return true
 }

@@ -4,5 +4,6 @@
 #include "attend.cu"
 #include "decode.cu"
 #include "decode_each.cu"
+#include "mass_decode.cu"
 #include "flash.cu"
 #include "flash_wgmma.cu"

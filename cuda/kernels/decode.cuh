@@ -30,6 +30,9 @@ struct DecodeArgs {
 	Plan plan;
 };
 
+// What a kernel computes: attention, attention and TileScores, or TileScores alone.
+enum DecodeResult { ATTENTION, ATTENTION_AND_SCORES, SCORES };
+
 constexpr int TILE_ROWS = 16;  // positions per tile
 constexpr int PAGE_TILES = PAGE / TILE_ROWS;
 
@@ -44,6 +47,16 @@ struct KVTile {
 	u16 k[TILE_ROWS * (DIM + 8)], v[TILE_ROWS * (DIM + 8)];
 	float bias[TILE_ROWS];  // log2 of the weight, -inf for none; of a mixture the weight, 0 for none
 };
+
+// TileScores is where the scores of a decoded row are kept, for mass_decode.cu.
+struct TileScores {
+	u32* words;  // [rows, heads / group, tiles, score_words]
+	i64 tiles;   // for so many there is room
+};
+
+// score_words is the words of a tile: its positions, -1 for none, and for each set of four heads
+// the base-2 scores [TILE_ROWS, 4].
+__device__ __forceinline__ constexpr int score_words(int sets) { return TILE_ROWS * (1 + 4 * sets); }
 
 // TileSequence is what a row and head group read, as a sequence of tiles: pages of the sinks,
 // listed pages, pages of the window, then a position list.
@@ -125,14 +138,16 @@ struct TileRow {
 	int page;  // unchecked; in a tile of a page the same for all lanes
 	int in;    // row of the page; -1 for none
 	float weight;
+	int block;  // of the sequence, which the page holds
 };
 
 __device__ __forceinline__ TileRow tile_row(const TileSequence& r, int tile, ListEntry raw) {
-	TileRow s = {0, -1, 1};
+	TileRow s = {0, -1, 1, 0};
 	int in = tile % PAGE_TILES * TILE_ROWS + lane() % TILE_ROWS;
 	if (r.plain) {
 		int block = tile / PAGE_TILES;
 		if (tile >= r.tiles) return s;
+		s.block = block;
 		s.page = r.table[block];
 		if (block * PAGE + in <= r.p) s.in = in;
 		return s;
@@ -143,12 +158,14 @@ __device__ __forceinline__ TileRow tile_row(const TileSequence& r, int tile, Lis
 		if (!r.sees(j) || r.in_sinks_or_window(j)) return s;
 		s.weight = raw.weight;
 		s.in = j % PAGE;
+		s.block = j / PAGE;
 		s.page = r.table[j / PAGE];
 		return s;
 	}
 	int number = tile / PAGE_TILES;
 	bool listed = number >= r.head && number < r.head + r.listed;
 	if (listed && (j < r.head || j >= r.tail)) return s;  // a fixed page: it has a tile already
+	s.block = j;
 	s.page = r.table[j];
 	j = j * PAGE + in;
 	if (!r.sees(j)) return s;
@@ -160,9 +177,9 @@ __device__ __forceinline__ TileRow tile_row(const TileSequence& r, int tile, Lis
 	return s;
 }
 
-// load_tile_async starts the copy of a tile; rows that are masked are zero-filled and get
-// bias -inf.
-template <int DIM>
+// load_tile_async starts the copy of a tile, without values for scores alone; rows that are masked
+// are zero-filled and get bias -inf.
+template <int DIM, bool VALUES>
 __device__ __forceinline__ void load_tile_async(KVTile<DIM>& t, const PagedKV& g, const TileSequence& r, bool mixture, int kv_head, int tile, TileRow s) {
 	constexpr int PIECES = DIM / 8, ROWS = WARP / PIECES;  // 16-byte pieces of a row; rows that the warp copies at once
 	bool there = s.in >= 0;
@@ -186,7 +203,7 @@ __device__ __forceinline__ void load_tile_async(KVTile<DIM>& t, const PagedKV& g
 #pragma unroll
 			for (int i = 0; i < TILE_ROWS; i += ROWS) {
 				cp_async(k + i * (DIM + 8), from_k + i * DIM);
-				cp_async(v + i * (DIM + 8), from_v + i * DIM);
+				if (VALUES) cp_async(v + i * (DIM + 8), from_v + i * DIM);
 			}
 			return;
 		}
@@ -194,7 +211,7 @@ __device__ __forceinline__ void load_tile_async(KVTile<DIM>& t, const PagedKV& g
 		for (int i = 0; i < TILE_ROWS; i += ROWS) {
 			bool in = seen >> (i + first) & 1;
 			if (!mixture) cp_async_zfill(k + i * (DIM + 8), from_k + i * DIM, in);
-			cp_async_zfill(v + i * (DIM + 8), from_v + i * DIM, in);
+			if (VALUES) cp_async_zfill(v + i * (DIM + 8), from_v + i * DIM, in);
 		}
 		return;
 	}
@@ -204,7 +221,7 @@ __device__ __forceinline__ void load_tile_async(KVTile<DIM>& t, const PagedKV& g
 		i64 from = __shfl_sync(FULL_MASK, place, i + first) + piece;
 		bool in = seen >> (i + first) & 1;
 		if (!mixture) cp_async_zfill(k + i * (DIM + 8), (const u16*)g.k + from, in);
-		cp_async_zfill(v + i * (DIM + 8), (const u16*)g.v + from, in);
+		if (VALUES) cp_async_zfill(v + i * (DIM + 8), (const u16*)g.v + from, in);
 	}
 }
 
@@ -256,10 +273,11 @@ __device__ __forceinline__ void load_queries(QueryHeads<DIM, SETS>& h, const flo
 	}
 }
 
-// add_tile adds a tile to the online softmax: S = K·qᵀ, then O += Vᵀ·p. The accumulators are
-// rescaled only if the maximum of some lane has grown.
-template <int DIM, int SETS>
-__device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<DIM>& t, bool mixture) {
+// add_tile adds a tile to the online softmax: S = K·qᵀ, then O += Vᵀ·p unless scores alone are
+// wanted. The accumulators are rescaled only if the maximum of some lane has grown. scored(set, i,
+// s) gets the score of position lane/4 + 8·i for head lane%4 of a set.
+template <int DIM, int SETS, bool VALUES, class Scored>
+__device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<DIM>& t, bool mixture, Scored scored) {
 	float p[SETS][2];  // softmax weights of positions lane/4 and lane/4 + 8
 	const float bias[2] = {t.bias[lane() / 4], t.bias[lane() / 4 + 8]};
 	if (mixture) {
@@ -287,6 +305,7 @@ __device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<
 			for (int i = 0; i < 2; i++) {
 				float sum = s[set][0][2 * i] + s[set][1][2 * i] + (s[set][0][2 * i + 1] + s[set][1][2 * i + 1]);
 				p[set][i] = bias[i] == -infinity() ? -infinity() : sum * h.unit[set] + bias[i];
+				scored(set, i, p[set][i]);
 				top = max_of(top, p[set][i]);
 			}
 			for (int m = 4; m < WARP; m *= 2) top = max_of(top, __shfl_xor_sync(FULL_MASK, top, m));
@@ -294,7 +313,7 @@ __device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<
 			if (__any_sync(FULL_MASK, scale != 1)) {
 				h.s[set].sum *= scale;
 #pragma unroll
-				for (int d = 0; d < DIM / 16; d++) {
+				for (int d = 0; VALUES && d < DIM / 16; d++) {
 #pragma unroll
 					for (int i = 0; i < 4; i++) h.acc[set][d][i] *= scale;
 				}
@@ -307,12 +326,13 @@ __device__ __forceinline__ void add_tile(QueryHeads<DIM, SETS>& h, const KVTile<
 #pragma unroll
 	for (int set = 0; set < SETS; set++) {
 		h.s[set].sum += p[set][0] + p[set][1];
+		if (!VALUES) continue;
 		u32 both = pack_half(p[set][0], p[set][1]);
 		w[set][0] = movmatrix_trans(pack_half(p[set][0], p[set][0] - from_half((u16)both)));
 		w[set][1] = movmatrix_trans(pack_half(p[set][1], p[set][1] - from_half((u16)(both >> 16))));
 	}
 #pragma unroll
-	for (int d = 0; d < DIM / 16; d++) {
+	for (int d = 0; VALUES && d < DIM / 16; d++) {
 		u32 values[4];
 		ldmatrix_x4_trans(values, t.v + (lane() % 8 + lane() / 16 * 8) * (DIM + 8) + d * 16 + lane() / 8 % 2 * 8);
 #pragma unroll
@@ -417,7 +437,7 @@ struct BlockMerge {
 	}
 
 	// store_warp stores a warp's accumulators.
-	template <int SETS>
+	template <int SETS, bool VALUES>
 	__device__ __forceinline__ void store_warp(const QueryHeads<DIM, SETS>& h, bool warmup) const {
 #pragma unroll
 		for (int set = 0; set < SETS; set++) {
@@ -431,7 +451,7 @@ struct BlockMerge {
 			}
 			float* to = accs + at * WIDTH + lane() / 4;
 #pragma unroll
-			for (int d = 0; d < DIM / 16; d++) {
+			for (int d = 0; VALUES && d < DIM / 16; d++) {
 				to[d * 16] = h.acc[set][d][0] + h.acc[set][d][1];
 				to[d * 16 + 8] = h.acc[set][d][2] + h.acc[set][d][3];
 			}
@@ -454,6 +474,16 @@ struct BlockMerge {
 				for (int j = 0; j < 4; j++) y.v[j] += part.v[j] * scale;
 			}
 			result(i, y, max, total);
+		}
+	}
+
+	// store_state stores the states of the heads, each `by` behind the one before.
+	__device__ __forceinline__ void store_state(SoftmaxState* to, int by) const {
+		for (int h = threadIdx.x; h < group; h += blockDim.x) {
+			SoftmaxState all = {EMPTY_MAX, 0};
+			for (int w = 0; w < RING_WARPS; w++) all.max = max_of(all.max, maxes[w * 8 + h]);
+			for (int w = 0; w < RING_WARPS; w++) all.sum += sums[w * 8 + h] * rescale(maxes[w * 8 + h], all.max);
+			to[h * by] = all;
 		}
 	}
 
@@ -498,6 +528,18 @@ struct BlockMerge {
 	}
 };
 
+// Splits is how a row's tiles are divided among the blocks of a head group.
+struct Splits {
+	int each;      // tiles of a block
+	int partials;  // partial results, one for each cluster that has tiles
+};
+
+__device__ __forceinline__ Splits splits_of(const DecodeArgs& a, int tiles) {
+	int each = max_of((tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS), partials = max_of((tiles + each - 1) / each, 1);
+	Splits s = {each, (partials + (int)a.cluster - 1) / (int)a.cluster};
+	return s;
+}
+
 // write_output writes four elements from i on of a head group whose first head is index: to dst if
 // they are all there is, otherwise as partial result `part`.
 template <int DIM>
@@ -520,14 +562,16 @@ __device__ __forceinline__ void prefetch_page_table(const PagedKV& g, RowPositio
 
 // decode: grid (rows, heads / group, splits), RING_WARPS warps, clusters of splits in z; at most
 // four heads of a group for each of SETS. WHOLE is for decode_whole: rows whose position list
-// is incomplete are skipped.
-template <int DIM, int SETS, int STAGES, bool WHOLE>
-__device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
+// is incomplete are skipped. With scores, partial results are left for add_mass to merge; of scores
+// alone they are states, and a cluster is one block.
+template <int DIM, int SETS, int STAGES, bool WHOLE, DecodeResult RESULT = ATTENTION>
+__device__ __forceinline__ void decode(const DecodeArgs& a, int y, TileScores scores = {nullptr, 0}) {
+	constexpr bool SCORED = RESULT != ATTENTION, VALUES = RESULT != SCORES;
 	DYNAMIC_SHARED(KVTile<DIM>, ring);
 	SHARED(int, last, 1);
 	// A kernel that reads lists triggers its dependents late, because they rely on the grids in
-	// front of it being complete.
-	bool listed = a.plan.selected == SELECTED_BLOCKS || a.plan.selected == SELECTED_TOKENS;
+	// front of it being complete. Scores are written as tiles are loaded: not before pdl_wait.
+	bool listed = SCORED || a.plan.selected == SELECTED_BLOCKS || a.plan.selected == SELECTED_TOKENS;
 	if (!listed) pdl_trigger();
 	int row = blockIdx.x, group = (int)a.group, split = blockIdx.z;
 	RowPosition at = row_position(a.g, row);  // lengths and page table are written by the host, before any grid
@@ -546,11 +590,13 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 	int cluster = (int)a.cluster, rank = cluster > 1 ? cluster_rank() : 0;
 	int reload = -1, page = 0;  // stage of the newest position, to be loaded again, and its page
 	ListEntry ahead = {-1, 1};
-	TileRow spot = {0, -1, 1};
+	TileRow spot = {0, -1, 1, 0};
+	auto tile_scores = [&](int t) { return scores.words + (((i64)row * gridDim.y + y) * scores.tiles + t) * score_words(SETS); };
 	auto raw = [&](int t) { return t < end ? list_entry(r, t) : ListEntry{-1, 1}; };
 	auto fetch = [&]() {
 		if (next < end) {
-			load_tile_async<DIM>(mine[slot], a.g, r, a.plan.mixture, kv_head, next, spot);
+			load_tile_async<DIM, VALUES>(mine[slot], a.g, r, a.plan.mixture, kv_head, next, spot);
+			if (SCORED && lane() < TILE_ROWS) tile_scores(next)[lane()] = spot.in < 0 ? ~0u : (u32)(spot.block * PAGE + spot.in);
 			next += RING_WARPS;
 			spot = tile_row(r, next, ahead);
 			ahead = raw(next + RING_WARPS);
@@ -572,10 +618,14 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 		if (warmup != listed) {
 			r = tile_sequence(a, at, first);
 			if (WHOLE && r.selected != SELECTED_ALL) return;
-			int each = max_of((r.tiles + (int)a.splits - 1) / (int)a.splits, RING_WARPS);
-			partials = max_of((r.tiles + each - 1) / each, 1);
-			partials = (partials + cluster - 1) / cluster;  // of clusters
-			if (split / cluster >= partials) return;       // split 0 always stays and calls pdl_wait for this grid
+			Splits s = splits_of(a, r.tiles);
+			int each = s.each;
+			partials = s.partials;
+			if (split / cluster >= partials) return;  // split 0 always stays and calls pdl_wait for this grid
+			if (SCORED && r.tiles > scores.tiles) {
+				if (threadIdx.x == 0) fail(a.g.failure, FAIL_COUNT, r.e.n, scores.tiles * TILE_ROWS, 0);
+				return;
+			}
 			end = min_of((split + 1) * each, r.tiles);
 			int newest = (r.pages - 1) * PAGE_TILES + at.p % PAGE / TILE_ROWS;  // the tile of the row's own position
 			if (r.plain) end = min_of(end, newest + 1);
@@ -606,7 +656,9 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			else
 				cp_async_wait<0>();
 			__syncwarp();
-			add_tile(h, mine[slot], a.plan.mixture);
+			add_tile<DIM, SETS, VALUES>(h, mine[slot], a.plan.mixture, [&](int set, int i, float s) {
+				if (SCORED && !warmup) tile_scores(t)[TILE_ROWS * (1 + 4 * set) + i * WARP + lane()] = __float_as_uint(s);
+			});
 			__syncwarp();  // the stage about to be overwritten has been read
 			if (!warmup) fetch();
 		}
@@ -615,10 +667,14 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 
 		// Merge the warps of the block, then the blocks of the cluster.
 		BlockMerge<DIM> m((float*)ring, group);
-		m.store_warp(h, warmup);
+		m.template store_warp<SETS, VALUES>(h, warmup);
 		__syncthreads();
+		if constexpr (!VALUES) {
+			if (!warmup) m.store_state(a.states + index * a.splits + split, (int)a.splits);
+			continue;
+		}
 		auto write_result = [&](int i, Float4& y, float max, float total) {
-			if (!warmup) write_output<DIM>(a, index, i, partials, split / cluster, y, max, total);
+			if (!warmup) write_output<DIM>(a, index, i, SCORED ? (int)a.splits + 1 : partials, split / cluster, y, max, total);
 		};
 		m.merge_warps([&](int i, Float4& y, float max, float total) {
 			if (cluster == 1)
@@ -631,6 +687,7 @@ __device__ __forceinline__ void decode(const DecodeArgs& a, int y) {
 			m.merge_cluster(cluster, rank, warmup, write_result);
 			if (!warmup) cluster_sync();  // peers read our shared memory until here
 		}
+		if constexpr (SCORED) continue;
 		if (partials == 1) {
 			if (warmup) continue;
 			return;

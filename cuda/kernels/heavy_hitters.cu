@@ -2,8 +2,6 @@
 // head, and the eviction of all but the largest and the newest. Reference implementation: package
 // cpu.
 #include "cluster_select.cuh"
-#include "read_map.cuh"
-#include "scores.cuh"
 #include "shares.cuh"
 
 // states (score): the softmax state (max, Σ exp2) of each vector (a row and head), in splits of
@@ -127,141 +125,6 @@ KERNEL(attention_mass, AddWeightsArgs, 256) {
 	*sum = hold_share((double)all + tiny);
 }
 
-constexpr int MASS_KEYS = 1024;  // keys of a block at a time
-constexpr int MASS_CHUNK = 128;  // keys whose softmax state is merged as one
-
-struct NewestMassArgs {
-	float* sum;      // [slots, kvheads, width], as hold_share has it
-	const float* q;  // [slots, heads, dim]
-	u8* work;        // [slots, kvheads, item]
-	i64 item;        // bytes of the scratch of a kv head
-	i64 maps;        // of them, a block's bitmap and counts; 0: they are in shared memory
-	i64 heads, width;
-	PagedKV g;
-	Plan plan;  // the heads of a kv head read the same, with weight 1
-};
-
-// MassItem is a kv head of a slot, and what a block knows of it. Its scratch has the state of each
-// chunk for each head, and then the base-2 scores of the positions that are read.
-struct MassItem {
-	ReadMap m;
-	u8* work;
-	int chunks, first, end;  // of them those of the block
-
-	__device__ __forceinline__ SoftmaxState* states(int head) const { return (SoftmaxState*)work + (i64)head * chunks; }
-	__device__ __forceinline__ float* scores(int head) const { return (float*)states(m.group_heads) + (i64)head * chunks * MASS_CHUNK; }
-};
-
-// score_newest scores the block's positions and makes the states of its chunks.
-__device__ inline void score_newest(const NewestMassArgs& a, const MassItem& t) {
-	SHARED(i32, places, MASS_KEYS);
-	float unit = 1.4426950408889634f / sqrtf((float)a.g.dim);
-	for (int from = t.first * MASS_CHUNK, end = min_of(t.end * MASS_CHUNK, t.m.n); from < end; from += MASS_KEYS) {
-		int n = min_of(MASS_KEYS, end - from);
-		for (int i = threadIdx.x; i < n; i += blockDim.x) places[i] = t.m.place(a.g, t.m.nth(from + i));
-		__syncthreads();
-		for (int h = 0; h < t.m.group_heads; h += HEADS_PER_PASS) {
-			int heads = min_of(HEADS_PER_PASS, t.m.group_heads - h);
-			const float* q = a.q + ((i64)t.m.at.slot * a.heads + t.m.head + h) * a.g.dim;
-			auto put = [&](int u, int i, float sum) {
-				sum *= unit;
-				t.scores(h + u)[from + i] = sum > EMPTY_MAX ? sum : EMPTY_MAX;  // NaN counts as masked
-			};
-			score_any(a.g, n, q, heads, [](int) { return true; }, [&](int i) { return t.m.offset(a.g, places[i]); }, put);
-		}
-		__syncthreads();
-		int chunks = (n + MASS_CHUNK - 1) / MASS_CHUNK;
-		for (int i = warp(); i < chunks * t.m.group_heads; i += (int)blockDim.x / WARP) {
-			int head = i / chunks, lo = from + i % chunks * MASS_CHUNK, hi = min_of(lo + MASS_CHUNK, from + n);
-			const float* scores = t.scores(head);
-			SoftmaxState all = {EMPTY_MAX, 0};
-			for (int k = lo + lane(); k < hi; k += WARP) all.max = max_of(all.max, scores[k]);
-			all.max = reduce_warp(all.max, Max());
-			for (int k = lo + lane(); k < hi; k += WARP) all.sum += scores[k] > EMPTY_MAX ? exp2f(scores[k] - all.max) : 0;
-			all.sum = reduce_warp(all.sum, Plus());
-			if (lane() == 0) t.states(head)[lo / MASS_CHUNK] = all;
-		}
-		__syncthreads();
-	}
-}
-
-// add_newest adds to the sums of the block's positions what their row gave them. tops are the max of
-// each head, and 1 / its sum.
-__device__ inline void add_newest(const NewestMassArgs& a, const MassItem& t, const SoftmaxState* tops, int head, int heads) {
-	float* sums = a.sum + ((i64)t.m.at.slot * a.g.heads + t.m.kv_head) * a.width;
-	for (int i = t.first * MASS_CHUNK + threadIdx.x; i < min_of(t.end * MASS_CHUNK, t.m.n); i += blockDim.x) {
-		int j = t.m.nth(i);
-		float mine = 0, all = j < t.m.at.p || head > 0 ? sums[j] : 0;
-		double tiny = 0;  // weights below TINY_SHARE
-		if (all == -infinity()) continue;
-		for (int u = 0; u < heads; u++) {
-			float s = t.scores(head + u)[i];
-			if (!(s > EMPTY_MAX)) continue;
-			float w = exp2f(s - tops[u].max) * tops[u].sum;
-			if (w < TINY_SHARE)
-				tiny += exp2((double)(s - tops[u].max)) * (double)tops[u].sum;
-			else
-				mine += w;
-		}
-		if (all < 0) {
-			tiny += share_of(all);
-			all = 0;
-		}
-		sums[j] = hold_share((double)(all + mine) + tiny);
-	}
-}
-
-// newest_mass (summarize) is attention_mass for the newest row of each slot and a list per kv head:
-// what is not read is not looked at. Grid: (kv head, slot, block of the cluster). Bound by reading
-// the keys of the list.
-KERNEL_1_PER_SM(newest_mass, NewestMassArgs, 512) {
-	DYNAMIC_SHARED(u8, shared);
-	SHARED(SoftmaxState, tops, WARP);
-	ClusterBlock c = this_block();
-	MassItem t;
-	t.m.kv_head = blockIdx.x;
-	t.m.group_heads = (int)(a.heads / a.g.heads);
-	t.m.head = (int)blockIdx.x * t.m.group_heads;
-	t.m.at = row_position(a.g, blockIdx.y);
-	int p = t.m.at.p;
-	if (p < 0) return;
-	if (p >= a.width) {
-		if (threadIdx.x == 0) fail(a.g.failure, FAIL_SCORES, p, a.width, 0);
-		return;
-	}
-	if (!page_table_valid(a.g, t.m.at.slot, p)) return;
-	t.work = a.work + ((i64)blockIdx.y * gridDim.x + blockIdx.x) * a.item;
-	u8* maps = a.maps > 0 ? t.work + c.rank * a.maps : shared;
-	if (a.maps > 0) t.work += c.size * a.maps;
-	t.m.read = (u64*)maps;
-	t.m.before = (u32*)(t.m.read + a.g.width);
-	t.m.words = p / PAGE + 1;
-	build_map(t.m, a.plan, a.g, a.heads);
-	t.m.n = count_pages(t.m.before, t.m.words, [&](int w) { return t.m.read[w]; });
-	t.chunks = (t.m.n + MASS_CHUNK - 1) / MASS_CHUNK;
-	int each = (t.chunks + c.size - 1) / c.size;
-	t.first = min_of(c.rank * each, t.chunks);
-	t.end = min_of(t.first + each, t.chunks);
-	if (threadIdx.x == 0 && c.rank == 0 && !(t.m.read[p / PAGE] >> p % PAGE & 1)) a.sum[((i64)t.m.at.slot * a.g.heads + t.m.kv_head) * a.width + p] = hold_share(0);
-	score_newest(a, t);
-	c.sync();
-	for (int h = 0; h < t.m.group_heads; h += WARP) {
-		int heads = min_of(WARP, t.m.group_heads - h);
-		__syncthreads();
-		for (int u = warp(); u < heads; u += (int)blockDim.x / WARP) {
-			const SoftmaxState* of = t.states(h + u);
-			SoftmaxState all = {EMPTY_MAX, 0};
-			for (int i = lane(); i < t.chunks; i += WARP) all.max = max_of(all.max, load_peer(&of[i].max));
-			all.max = reduce_warp(all.max, Max());
-			for (int i = lane(); i < t.chunks; i += WARP) all.sum += load_peer(&of[i].sum) * rescale(load_peer(&of[i].max), all.max);
-			all.sum = normalizer(reduce_warp(all.sum, Plus()), false);
-			if (lane() == 0) tops[u] = all;
-		}
-		__syncthreads();
-		add_newest(a, t, tops, h, heads);
-	}
-}
-
 struct EvictArgs {
 	i32 *index, *count;  // [slots, kvheads, cap], [slots, kvheads]
 	float* sum;          // [slots, kvheads, width]
@@ -281,18 +144,104 @@ struct HeldSums {
 	const EvictArgs& a;
 	const float* sum;
 	int p, newest;
+	bool whole;  // the span shows all
 
 	__device__ __forceinline__ float fetch(int j) const { return ld_cg(sum + j); }
-	__device__ __forceinline__ bool held(int j, float x) const { return x > -infinity() && sees(a.span, p, j); }
+	__device__ __forceinline__ bool held(int j, float x) const { return x > -infinity() && (whole || sees(a.span, p, j)); }
+
+	// old is those of 32 positions from j on that are before `newest`.
+	__device__ __forceinline__ unsigned old(int j) const { return newest - j >= WARP ? FULL_MASK : newest > j ? (1u << (newest - j)) - 1 : 0; }
 	__device__ __forceinline__ u32 key(int j, float x, bool) const { return j < newest && held(j, x) ? radix_key(x) : 0; }
 };
 
+// HeldTally is what some elements have of a kv head's sums: how many are held, and of those before
+// `newest` how many, the smallest key and the last position that has it.
+struct HeldTally {
+	u32 held, old, smallest, at;
+
+	// warp makes it that of the warp's lanes, whose smallest and at it has, and total that of the words
+	// of several, of which each lane has one.
+	__device__ __forceinline__ void warp() {
+		u32 key = ~warp_max(~smallest);
+		at = warp_max(smallest == key ? at : 0);
+		smallest = key;
+	}
+	__device__ __forceinline__ void total() {
+		held = warp_add(held);
+		old = warp_add(old);
+		warp();
+	}
+};
+static_assert(sizeof(HeldTally) == 4 * sizeof(u32), "words");
+
+// mark_held marks the warp's elements that are held, and evicts the others.
+template <class Part>
+__device__ inline HeldTally mark_held(const Part& part, float* sum) {
+	HeldTally t = {0, 0, ~0u, 0};
+	float smallest = infinity();
+	for (int base = part.from; base < part.until; base += KEYS_IN_FLIGHT * WARP) {
+		float x[KEYS_IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) x[i] = part.load.fetch(part.lo + min_of(base + i * WARP + lane(), part.until - 1));
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) {
+			int j = base + i * WARP;
+			if (j >= part.until) break;
+			int at = part.lo + j + lane();
+			bool in = j + lane() < part.until, held = in && part.load.held(at, x[i]);
+			unsigned who = __ballot_sync(FULL_MASK, held);
+			if (lane() == 0) part.bits[j / WARP] = who;
+			t.held += __popc(who);
+			t.old += __popc(who & part.load.old(part.lo + j));
+			if (held && at < part.load.newest && x[i] <= smallest) {
+				smallest = x[i];
+				t.at = (u32)at;
+			}
+			if (in && !held && x[i] != -infinity()) sum[at] = -infinity();
+		}
+	}
+	t.smallest = radix_key(smallest);
+	t.warp();
+	__syncwarp();
+	return t;
+}
+
+// mark_newest marks, besides the heavy hitters, what is held of the newest, and evicts the others. It
+// returns how many of the warp are marked.
+template <class Part>
+__device__ inline u32 mark_newest(const Part& part, float* sum) {
+	u32 n = 0;
+	for (int base = part.from; base < part.until; base += KEYS_IN_FLIGHT * WARP) {
+		float x[KEYS_IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) x[i] = part.load.fetch(part.lo + min_of(base + i * WARP + lane(), part.until - 1));
+#pragma unroll
+		for (int i = 0; i < KEYS_IN_FLIGHT; i++) {
+			int j = base + i * WARP;
+			if (j >= part.until) break;
+			int at = part.lo + j + lane();
+			bool held = j + lane() < part.until && part.load.held(at, x[i]);
+			u32 heavy = part.bits[j / WARP];
+			bool stays = held && (at >= part.load.newest || heavy >> lane() & 1);
+			unsigned who = __ballot_sync(FULL_MASK, stays);
+			if (lane() == 0) part.bits[j / WARP] = who;
+			n += __popc(who);
+			if (held && !stays) sum[at] = -infinity();
+		}
+	}
+	__syncwarp();
+	return n;
+}
+
 // evict (select and evict) lists the heavy hitters and the newest of the positions before the
 // row's own, and evicts the others for good: their sum becomes -Inf. Grid: (kv head, slot, block
-// of the cluster), a cluster for each list; see cluster_select.cuh. Bound by the latency of its
-// barriers.
+// of the cluster), a cluster for each list; see cluster_select.cuh. Where one more is held than
+// stays, as in every step that follows another, one pass finds the smallest, and nothing is ranked.
+// Bound by the latency of that pass and of its barriers.
 KERNEL_2_PER_SM(evict, EvictArgs, SELECT_THREADS) {
 	DYNAMIC_SHARED(ClusterScratch, scratch);
+	SHARED(u32, tallies, 4 * WARP);
+	SHARED(u32, own, 4);
 	pdl_trigger();
 	int slot = blockIdx.y, p = first_position(a.g, slot);
 	pdl_wait();
@@ -308,34 +257,46 @@ KERNEL_2_PER_SM(evict, EvictArgs, SELECT_THREADS) {
 	int since = a.since[slot] == 0 ? p : a.since[slot];
 	auto of = [&](f64 share, i64 count) { return min_of(share > 0 ? (i64)floor(share * (double)since + 1e-9) : count, (i64)p); };
 	i64 heavy = of(a.heavy_share, a.heavy), recent = of(a.recent_share, a.recent);
-	HeldSums load = {a, sum, p, p - (int)recent};
+	HeldSums load = {a, sum, p, p - (int)recent, a.span.back == 0 && a.span.drop == 0};
 	ListPart<HeldSums> part = list_part(c, s, p, a.part, load);
-	if (heavy > 0) {
-		cluster_select<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)heavy; });
-	} else {
-		for (int w = part.from / WARP + lane(); w * WARP < part.until; w += WARP) part.bits[w] = 0;
+	HeldTally mine = mark_held(part, sum);
+	if (lane() == 0) ((HeldTally*)tallies)[warp()] = mine;
+	__syncthreads();
+	HeldTally none = {0, 0, ~0u, 0}, block = lane() < (int)blockDim.x / WARP ? ((HeldTally*)tallies)[lane()] : none;
+	u32 before = warp_add(lane() < warp() ? block.held : 0);
+	block.total();
+	if (threadIdx.x == 0) *(HeldTally*)own = block;
+	c.sync();
+	HeldTally all = {c.of_lane(&own[0]), c.of_lane(&own[1]), lane() < c.size ? c.of_lane(&own[2]) : ~0u, c.of_lane(&own[3])};
+	before += warp_add(lane() < c.rank ? all.held : 0);
+	all.total();
+	Selected selected = {before, all.held};
+	if (all.old > heavy + 1) {
+		if (heavy > 0)
+			cluster_select<false>(c, s, part, [](u32, u32) { return (u64)1; }, [&](u64) { return (u64)heavy; });
+		else
+			for (int w = part.from / WARP + lane(); w * WARP < part.until; w += WARP) part.bits[w] = 0;
+		__syncwarp();
+		u32 n[1] = {mark_newest(part, sum)}, total[1];
+		sum_before(c, &s.entries, s.warps, n, total);
+		selected = {n[0], total[0]};
+	} else if (all.old > heavy) {  // the smallest goes, of equal ones the last
+		int at = (int)all.at - part.lo;
+		if (at >= part.from && at < part.until && lane() == 0) {
+			part.bits[at / WARP] &= ~(1u << at % WARP);
+			sum[all.at] = -infinity();
+		}
+		__syncwarp();
+		selected.before -= at < part.from;
+		selected.all--;
 	}
-	__syncwarp();
-	for (int i = max_of(part.from, load.newest - part.lo) + lane(); i < part.until; i += WARP) {
-		if (load.held(part.lo + i, load.fetch(part.lo + i))) mark(part, (u32)i);
-	}
-	__syncwarp();
-	u32 n[1] = {0}, all[1];
-	for (int w = part.from / WARP + lane(); w * WARP < part.until; w += WARP) n[0] += __popc(part.bits[w]);
-	n[0] = warp_add(n[0]);
-	sum_before(c, &s.entries, s.warps, n, all);
 	i32* index = a.index + list * a.cap;
-	Selected selected = {n[0], all[0]};
 	cluster_put(part, selected, [&](int j, i64 to) {
 		if (to < a.cap) index[to] = j;
 	});
-	for (int i = part.from + lane(); i < part.until; i += WARP) {
-		bool stays = part.bits[i / WARP] >> i % WARP & 1;
-		if (!stays && load.fetch(part.lo + i) != -infinity()) sum[part.lo + i] = -infinity();
-	}
 	if (threadIdx.x == 0 && c.rank == 0) {
-		if (all[0] > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
-		a.count[list] = (i32)min_of((i64)all[0], a.cap);
+		if (selected.all > a.cap) fail(a.g.failure, FAIL_LIST, a.cap, 0, 0);
+		a.count[list] = (i32)min_of((i64)selected.all, a.cap);
 	}
 	c.sync();  // peers have read the counts
 }

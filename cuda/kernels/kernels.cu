@@ -40,3 +40,4 @@
 #include "read_bandwidth.cu"
 #include "mirror.cu"
 #include "mirror_decode.cu"
+#include "mass_decode.cu"

@@ -34,6 +34,19 @@ func massCases() []testCase {
 			cases = append(cases, testCase{fmt.Sprintf("op=AttentionMass/%s/%+v", name, s), func(b *bed) job { return attentionMass(b, c) }})
 		}
 	}
+	for _, name := range []string{"dense", "drop", "none", "tokens"} {
+		for _, s := range []struct{ heads, kvHeads, dim int }{{4, 2, 64}, {12, 2, 64}, {3, 1, 128}, {8, 1, 128}} {
+			c := massPlans[name]
+			c.heads, c.kvHeads, c.dim = s.heads, s.kvHeads, s.dim
+			if name == "none" {
+				c.rows, c.lens = 0, []int{150, 0, 20}
+			}
+			if c.listHeads > c.kvHeads {
+				c.listHeads = c.kvHeads
+			}
+			cases = append(cases, testCase{fmt.Sprintf("op=AttentionMass Attend/%s/%+v", name, s), func(b *bed) job { return massJob(b, c, true) }})
+		}
+	}
 	cases = append(cases, dominatedMass()...)
 	for name, k := range evictions {
 		cases = append(cases, testCase{"op=HeavyHitters/" + name, k.job})
@@ -42,7 +55,10 @@ func massCases() []testCase {
 }
 
 // attentionMass runs AttentionMass on sums that are not zero, some of them dropped.
-func attentionMass(b *bed, c attention) job {
+func attentionMass(b *bed, c attention) job { return massJob(b, c, false) }
+
+// massJob is that, and where attends attention over the same positions.
+func massJob(b *bed, c attention, attends bool) job {
 	at := b.attend(&c, b.shuffled(&c))
 	width := c.longest() + 3
 	first := make([]float32, len(c.lens)*c.kvHeads*width)
@@ -84,12 +100,19 @@ func attentionMass(b *bed, c attention) job {
 		}
 	}
 	sum := b.f32(first, len(c.lens), c.kvHeads, width)
-	return job{
+	j := job{
 		step: func(ops device.Queue) {
 			device.Do(ops, device.Summarize{Rule: device.AttentionMass, Dst: sum, X: at.q, KV: at.kv, Plan: at.plan})
+			if attends {
+				device.Do(ops, device.Attend{Dst: at.dst, Q: at.q, KV: at.kv, Plan: at.plan})
+			}
 		},
 		expect: []expectation{{name: "sum", got: sum, want: want, bound: attendBound}},
 	}
+	if attends {
+		j.expect = append(j.expect, expectation{name: "dst", got: at.dst, want: c.want(before), bound: attendBound})
+	}
+	return j
 }
 
 // shares is the softmax of a row and head over positions 0 to p, zero where it
@@ -135,6 +158,7 @@ var evictions = map[string]evictCase{
 	"all new":    {lens: []int{150}, since: []int32{0}, recent: device.Amount{Count: 999}},
 	"nothing":    {lens: []int{150}, since: []int32{0}},
 	"ties":       {lens: []int{200, 201}, since: []int32{0, 0}, heavy: device.Amount{Count: 30}, recent: device.Amount{Count: 3}, ties: true},
+	"one more":   {lens: []int{200, 41, 197}, since: []int32{0, 0, 0}, heavy: device.Amount{Count: 195}, recent: device.Amount{Count: 3}, ties: true},
 	"back":       {lens: []int{150}, since: []int32{100}, heavy: device.Amount{Count: 30}, recent: device.Amount{Count: 5}, back: 60},
 	"drop":       {lens: []int{150}, since: []int32{100}, heavy: device.Amount{Count: 20}, recent: device.Amount{Count: 5}, drop: .5, spanSink: 9},
 }
