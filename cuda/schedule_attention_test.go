@@ -141,6 +141,11 @@ func scheduledAttention(t *testing.T, seed uint64) map[string][]byte {
 	device.Do(o, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
 	device.Do(o, device.Select{Rule: device.Collisions, List: met, Hash: h, Q: one, KV: kv, Plan: plan})
 	keep("hashes", h.Norm, h.Center, h.Codes, met.Index, met.Count, met.Weight)
+	h.Sorted, h.Buckets, h.Members = b.i(1, 1), b.i(1, kvHeads, 8<<3), b.i(1, kvHeads*8, (width+1)/2)
+	d.Write(h.Done, make([]byte, 4))
+	device.Do(o, device.Summarize{Rule: device.KeyHashes, Hash: h, KV: kv})
+	device.Do(o, device.Select{Rule: device.Collisions, List: met, Hash: h, Q: one, KV: kv, Plan: plan})
+	keep("buckets", h.Sorted, h.Members, met.Index, met.Count, met.Weight)
 
 	channels := device.Channels{Index: b.i(kvHeads, 4), Levels: 8}
 	labels, signs, k := alloc(t, d, device.F16, pages, kvHeads, 4, device.PageLen), b.i(pages, kvHeads, device.PageLen, 1), b.f(n, kvHeads, dim)

@@ -142,7 +142,7 @@ func (o *ops) collisions(c *device.Select) {
 	}
 	at := func(name string) *launch {
 		return o.launch(name).hash(c.Hash, kvHeads).tensor(c.List.Index).tensor(c.List.Count).tensor(c.List.Weight).tensor(c.Q).work(0).work(sides).
-			int(heads, c.List.Index.Dim(2)).pages(c.KV, 1).plan(c.Plan)
+			int(heads, c.List.Index.Dim(2)).pages(c.KV, 1).plan(c.Plan).pdlEarly()
 	}
 	at("lsh_sides").runShared(o.projectGrid(c.Hash, slots, heads), 256, 4*32*c.Q.Dim(2))
 	name, shared := "lsh_collisions", planes
@@ -152,6 +152,9 @@ func (o *ops) collisions(c *device.Select) {
 	groups := kvHeads * ceil(heads/kvHeads, lshHeads)
 	parts := max(1, min(2*o.d.drv.multiprocessors()/(groups*slots), ceil(c.KV.Pages.Dim(1), lshWarps)))
 	at(name).runShared(blocks{parts, groups, slots}, 32*lshWarps, shared)
+	if c.Hash.Bucketed() {
+		at("lsh_buckets").run(blocks{heads, slots, ceil(c.Hash.Norm.Dim(2), device.HashRun)}, 512)
+	}
 	cluster := o.selectCluster(slots*heads, c.KV.Pages.Dim(1)*device.PageLen)
 	at("lsh_list").inClusters(cluster).runShared(blocks{heads, slots, cluster}, 256, 4*c.Q.Dim(2))
 }

@@ -69,28 +69,42 @@ func (o *ops) signs(begin func(name string) *launch, x device.Tensor, n device.N
 		runShared(blocks{ceil(rows, each), groups, 1}, 256, 4*2*each*widest)
 }
 
+// Of the kernels that make codes and sort positions by them, which in most steps have nothing to do.
+const (
+	hashBlocks  = 4 // per multiprocessor, at most
+	hashSorters = 8 // warps of a block that sorts
+)
+
 // keyHashes makes the LSH codes of positions that have none.
 func (o *ops) keyHashes(c *device.Summarize) {
 	dim := c.KV.K.Dim(3)
 	checkDim("KeyHashes", dim)
 	heads, slots := c.KV.K.Dim(1), c.KV.Len.Dim(0)
 	queue := func(name string, b blocks, threads, shared int) {
-		o.launch(name).hash(c.Hash, heads).pages(c.KV, 1).runShared(b, threads, shared)
+		o.launch(name).hash(c.Hash, heads).pages(c.KV, 1).pdlEarly().runShared(b, threads, shared)
 	}
+	all := hashBlocks * o.d.drv.multiprocessors()
 	queue("hash_center", blocks{heads, slots, 1}, 1024, 0)
-	queue("hash_codes", blocks{heads, slots, pastBlocks(c.KV)}, 256, 0)
+	queue("hash_codes", blocks{heads, slots, max(1, min(all/(heads*slots), pastBlocks(c.KV)))}, 256, 0)
+	if c.Hash.Bucketed() {
+		queue("hash_sort", blocks{max(1, min(all/slots, heads*c.Hash.Tables)), slots, 1}, 32*hashSorters, 2*hashSorters<<c.Hash.Bits())
+	}
 	queue("hash_newest", o.projectGrid(c.Hash, slots, heads), 256, 4*32*dim)
 }
 
 // projectGrid is the grid of kernels that multiply vectors of each slot with the planes, 32 at a
 // time: parts of the planes, slots, vectors.
 func (o *ops) projectGrid(h device.Hash, slots, vectors int) blocks {
-	return blocks{max(1, min(ceil(h.Planes.Dim(0), 8), o.d.drv.multiprocessors())), slots, ceil(vectors, 32)}
+	return blocks{max(1, min(ceil(h.Planes.Dim(0), 8), 2*o.d.drv.multiprocessors())), slots, ceil(vectors, 32)}
 }
 
 // hash appends a Hash of a cache with kvHeads heads.
 func (c *launch) hash(h device.Hash, kvHeads int) *launch {
+	stride := 0
+	if h.Bucketed() {
+		stride = 2 * h.Members.Dim(2)
+	}
 	return c.tensor(h.Planes).tensor(h.Codes).tensor(h.Norm).tensor(h.Center).tensor(h.Since).tensor(h.Done).
 		int(h.Planes.Dim(0), h.Tables, h.MinCollisions, h.Codes.Dim(1)/kvHeads, h.Norm.Dim(2)).
-		bool(h.Mean).bool(h.Queries).int(h.Sink, h.Recent)
+		bool(h.Mean).bool(h.Queries).int(h.Sink, h.Recent).tensor(h.Sorted).tensor(h.Buckets).tensor(h.Members).int(stride)
 }

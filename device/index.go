@@ -95,7 +95,8 @@ type Hash struct {
 	// low half first. Before position Sorted, Members has the indices of a run sorted by bucket,
 	// ascending in each, and Buckets the end of each bucket (a counting sort). From there on they
 	// are linked lists: Buckets has 1 + the index of the newest position of a bucket, and Members,
-	// for each position, 1 + the index of the one before it; 0 ends a list.
+	// for each position, 1 + the index of the one before it; 0 ends a list. A backend may leave these
+	// lists out, and compare the codes of the positions from Sorted on.
 	Sorted  Tensor // i32 [slots, 1]
 	Buckets Tensor // i32 [slots, kvheads·runs, tables·buckets]: for each table the ends, then the newest
 	Members Tensor // i32 [slots, kvheads·tables, ceil(width/2)]

@@ -28,7 +28,7 @@ import (
 //
 // Differences from the publication and its code:
 //   - A table's buckets are sorted arrays, and positions hashed since the last sort are
-//     linked lists, newest first, up to an eighth as many. Where a query's buckets are so
+//     linked lists, newest first, up to an eighth as many; a GPU compares their bits. Where a query's buckets are so
 //     full that reading them takes longer, the bits of all keys are compared, 64 positions
 //     at once, which is the definition and what find=codes always does: the sample is the
 //     same.

@@ -8,8 +8,10 @@
 // a page is compared by `bits` logical operations instead of 64 comparisons.
 //
 // A decode step computes the sides of its vectors, the new keys and the queries, a plane per warp,
-// so that planes are read once; compares all codes of a kv head with its query heads at once; and
-// lists the collisions of a head by a thread-block cluster.
+// so that planes are read once; reads the query's bucket of each table, of the positions that are
+// sorted into buckets, and compares the codes of the others with the query heads of a kv head at
+// once; and lists the collisions of a head by a thread-block cluster. Without buckets all codes are
+// compared.
 #include "cluster_select.cuh"
 #include "scores.cuh"
 
@@ -21,7 +23,51 @@ struct LshIndex {
 	i32 *since, *coded;   // [slots]: where decoding began; positions that have codes
 	i64 n, tables, min_tables, blocks, width;
 	i64 centered, center_queries, sink, recent;
+	i32* sorted;             // [slots]: positions before this are sorted into buckets
+	u16 *buckets, *members;  // [slots, kvheads, runs, tables, 2, 2^bits], [slots, kvheads, tables, stride]; NULL without
+	i64 stride;
+
+	__device__ __forceinline__ int bits() const { return (int)(n / tables); }
 };
+
+// These load from L2 what a kernel in front, which may still have run when this one started, has
+// read and another one written; see ld_cg.
+__device__ __forceinline__ int ld_state(const i32* at) { return (int)__float_as_uint(ld_cg((const float*)at)); }
+__device__ __forceinline__ u64 ld_code(const u64* at) {
+	u32 low = __float_as_uint(ld_cg((const float*)at)), high = __float_as_uint(ld_cg((const float*)at + 1));
+	return (u64)high << 32 | low;
+}
+
+constexpr int HASH_RUN = 1 << 15;       // positions of a run of buckets
+constexpr int RUN_PAGES = HASH_RUN / PAGE;
+constexpr int LSH_NEVER_SORTED = 64;    // newest positions, so that truncating by a few costs nothing
+constexpr int LSH_MIN_UNSORTED = 64;    // positions, and
+constexpr int LSH_UNSORTED_SHARE = 8;   // one in so many of the sorted ones, before more are sorted
+
+// SortedRange is what a call of KeyHashes does about buckets: positions before `kept` stay sorted,
+// and those before `end` are when it is done. Runs that have any of the others are sorted anew.
+struct SortedRange {
+	int kept, end;
+};
+
+// sorted_range is that of a slot whose newest position is p, before hash_newest has run.
+__device__ inline SortedRange sorted_range(const LshIndex& h, int slot, int p) {
+	int have = p < ld_state(h.since + slot) ? 0 : min_of(ld_state(h.coded + slot), p), sorted = ld_state(h.sorted + slot);
+	SortedRange r = {sorted, sorted};
+	if (have == 0 || have < sorted) r.kept = r.end = have / HASH_RUN * HASH_RUN;
+	int n = max_of(p + 1 - LSH_NEVER_SORTED, 0) / PAGE * PAGE;
+	if (n - r.kept >= max_of(LSH_MIN_UNSORTED, r.kept / LSH_UNSORTED_SHARE)) r.end = n;
+	return r;
+}
+
+// bucket_ends is where the buckets of a table end among the members of a run, and run_members these.
+__device__ __forceinline__ u16* bucket_ends(const LshIndex& h, i64 kv_head, int run, int table) {
+	i64 runs = (h.width + HASH_RUN - 1) / HASH_RUN;
+	return h.buckets + (((kv_head * runs + run) * h.tables + table) * 2 << h.bits());
+}
+__device__ __forceinline__ u16* run_members(const LshIndex& h, i64 kv_head, int run, int table) {
+	return h.members + (kv_head * h.tables + table) * h.stride + (i64)run * HASH_RUN;
+}
 
 constexpr int LSH_MAX_DIM = 512;  // limit of the head dimension
 
@@ -50,9 +96,12 @@ struct LshArgs {
 // in their order. Bound by reading the prompt's keys once.
 KERNEL(hash_center, LshArgs, 1024) {
 	SHARED(double, sums, 1024);
+	pdl_trigger();
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
-	if (p < 0 || (a.h.coded[slot] != 0 && p >= a.h.since[slot])) return;
-	int lo = (int)a.h.sink, hi = min_of(a.h.since[slot], p) - (int)a.h.recent;
+	pdl_wait();
+	int since = ld_state(a.h.since + slot);
+	if (p < 0 || (ld_state(a.h.coded + slot) != 0 && p >= since)) return;
+	int lo = (int)a.h.sink, hi = min_of(since, p) - (int)a.h.recent;
 	float* center = a.h.center + ((i64)slot * a.g.heads + head) * dim;
 	int groups = (int)blockDim.x / dim, group = threadIdx.x / dim, d = threadIdx.x % dim;
 	double sum = 0;
@@ -78,9 +127,11 @@ constexpr int LSH_KEYS = 16;  // keys of a tile
 // Compute-bound: n·dim multiply-adds a key.
 KERNEL(hash_codes, LshArgs, 256) {
 	SHARED(float, x, LSH_KEYS* LSH_MAX_DIM);
+	pdl_trigger();
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
+	pdl_wait();
 	if (p < 0) return;
-	int done = p < a.h.since[slot] ? 0 : a.h.coded[slot], from = min_of(done, p);
+	int done = p < ld_state(a.h.since + slot) ? 0 : ld_state(a.h.coded + slot), from = min_of(done, p);
 	if (from == p) return;
 	const float* center = a.h.center + ((i64)slot * a.g.heads + head) * dim;
 	float* norm = a.h.norm + ((i64)slot * a.g.heads + head) * a.h.width;
@@ -120,26 +171,133 @@ KERNEL(hash_codes, LshArgs, 256) {
 	}
 }
 
+constexpr int LSH_SORTERS = 8;  // warps of a block of hash_sort
+
+// PageBuckets is the buckets of half a page in a table, a position for each lane.
+struct PageBuckets {
+	u32 bucket;
+	unsigned same;  // the lanes whose position is in the lane's bucket
+};
+
+__device__ __forceinline__ PageBuckets page_buckets(const u64* code, int bits, int half, unsigned there) {
+	PageBuckets b = {0, there};
+	for (int c = 0; c < bits; c++) {
+		u32 word = (u32)(ld_code(code + c) >> half * WARP), above = word >> lane() & 1;
+		b.bucket |= above << c;
+		b.same &= above ? word : ~word;
+	}
+	return b;
+}
+
+// hash_sort (summarize) sorts the runs that have positions to sort by bucket, for each table: a stable
+// counting sort, each warp with counts of its own for a stretch of the run. In most decode steps
+// there are none. Grid: (block of any number, slot). Bound by reading the codes twice, in pieces as
+// long as a table's.
+KERNEL(hash_sort, LshArgs, LSH_SORTERS* WARP) {
+	DYNAMIC_SHARED(u16, counts);  // [LSH_SORTERS, 2^bits]
+	pdl_trigger();
+	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), bits = a.h.bits(), buckets = 1 << bits;
+	pdl_wait();
+	if (p < 0) return;
+	SortedRange r = sorted_range(a.h, slot, p);
+	if (r.end <= r.kept) return;
+	int run = r.kept / HASH_RUN, tables = (int)a.h.tables, lists = (int)a.g.heads * tables, all = ((r.end - 1) / HASH_RUN + 1 - run) * lists;
+	u16* own = counts + (warp() << bits);
+	for (int item = blockIdx.x; item < all; item += gridDim.x) {
+		int at = run + item / lists, head = item % lists / tables, table = item % tables;
+		i64 kv_head = (i64)slot * a.g.heads + head;
+		int n = min_of(r.end - at * HASH_RUN, HASH_RUN), each = ((n + PAGE - 1) / PAGE + LSH_SORTERS - 1) / LSH_SORTERS, first = warp() * each;
+		u16 *ends = bucket_ends(a.h, kv_head, at, table), *members = run_members(a.h, kv_head, at, table);
+		// each_half calls take(i, there, b) for the positions of the warp, 32 at a time, by all lanes.
+		auto each_half = [&](auto take) {
+			for (int i = first * PAGE; i < min_of((first + each) * PAGE, n); i += WARP) {
+				unsigned there = n - i < WARP ? (1u << (n - i)) - 1 : FULL_MASK;
+				PageBuckets b = page_buckets(codes_at(a.h, a.g, slot, head, at * RUN_PAGES + i / PAGE) + (i64)table * bits, bits, i / WARP % 2, there);
+				take(i + lane(), there >> lane() & 1, b);
+				__syncwarp();
+			}
+		};
+		__syncthreads();
+		for (int i = threadIdx.x; i < LSH_SORTERS << bits; i += blockDim.x) counts[i] = 0;
+		__syncthreads();
+		each_half([&](int, bool there, PageBuckets b) {
+			if (there && __ffs((int)b.same) - 1 == lane()) own[b.bucket] += (u16)__popc(b.same);
+		});
+		__syncthreads();
+		ThreadRange mine = thread_range(buckets);
+		u32 sum = 0, total;
+		for (i64 b = mine.lo; b < mine.hi; b++) {
+			for (int w = 0; w < LSH_SORTERS; w++) sum += counts[(w << bits) + b];
+		}
+		u32 to = scan_block(sum, total);
+		for (i64 b = mine.lo; b < mine.hi; b++) {
+			for (int w = 0; w < LSH_SORTERS; w++) {
+				u32 some = counts[(w << bits) + b];
+				counts[(w << bits) + b] = (u16)to;
+				to += some;
+			}
+			ends[b] = (u16)to;
+		}
+		__syncthreads();
+		each_half([&](int i, bool there, PageBuckets b) {
+			u32 before = own[b.bucket] + __popc(b.same & ((1u << lane()) - 1));
+			__syncwarp();
+			if (!there) return;
+			members[before] = (u16)i;
+			if (WARP - 1 - __clz((int)b.same) == lane()) own[b.bucket] = (u16)(before + 1);
+		});
+	}
+}
+
+constexpr int PLANE_PIECES = 4;  // elements of a plane that a lane has in registers
+
+// load_plane loads a plane's elements from `from` on, one of WARP for each lane.
+__device__ __forceinline__ void load_plane(float piece[PLANE_PIECES], const LshIndex& h, int c, int dim, int from) {
+#pragma unroll
+	for (int i = 0; i < PLANE_PIECES; i++) {
+		int d = from + i * WARP + lane();
+		piece[i] = c < h.n && d < dim ? h.planes[(i64)c * dim + d] : 0;
+	}
+}
+
+// first_plane is the plane that a warp begins with.
+__device__ __forceinline__ int first_plane() { return (int)blockIdx.x * ((int)blockDim.x / WARP) + warp(); }
+
 // project calls put(c, sum) with the product of plane c and the lane's vector, for the planes of
-// a warp: every warp of the grid's x takes one at a time. x [dim, WARP] is the vectors in shared
-// memory, of any size. Bound by the latency of reading the planes once.
+// a warp: every warp of the grid's x takes one at a time, and has loaded of the first what `piece` has.
+// x [dim, WARP] is the vectors in shared memory, of any size.
 template <class Put>
-__device__ __forceinline__ void project(const LshIndex& h, const float* x, int dim, Put put) {
-	int warps = (int)blockDim.x / WARP;
-	for (int c = (int)blockIdx.x * warps + warp(); c < h.n; c += (int)gridDim.x * warps) {
-		const float* plane = h.planes + (i64)c * dim;
+__device__ __forceinline__ void project(const LshIndex& h, float piece[PLANE_PIECES], const float* x, int dim, Put put) {
+	int by = (int)gridDim.x * ((int)blockDim.x / WARP);
+	for (int c = first_plane(); c < h.n; c += by) {
 		float sum = 0;
-#pragma unroll 16
-		for (int d = 0; d < dim; d++) sum += plane[d] * x[d * WARP + lane()];
+		for (int from = 0; from < dim; from += PLANE_PIECES * WARP) {
+			if (from > 0) load_plane(piece, h, c, dim, from);
+#pragma unroll
+			for (int i = 0; i < PLANE_PIECES; i++) {
+				int n = min_of(dim - from - i * WARP, WARP);
+				if (n == WARP) {
+#pragma unroll
+					for (int d = 0; d < WARP; d++) sum += __shfl_sync(FULL_MASK, piece[i], d) * x[(from + i * WARP + d) * WARP + lane()];
+				} else {
+					for (int d = 0; d < n; d++) sum += __shfl_sync(FULL_MASK, piece[i], d) * x[(from + i * WARP + d) * WARP + lane()];
+				}
+			}
+		}
 		put(c, sum);
+		load_plane(piece, h, c + by, dim, 0);
 	}
 }
 
 // hash_newest (summarize) makes the codes of the newest position of a slot, and records that there
-// are codes up to it. Grid: (part of the planes, slot, WARP kv heads).
+// are codes up to it, and what hash_sort has sorted. Grid: (part of the planes, slot, WARP kv heads).
 KERNEL(hash_newest, LshArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [dim, WARP]
+	pdl_trigger();
 	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
+	float piece[PLANE_PIECES];
+	load_plane(piece, a.h, first_plane(), dim, 0);  // planes never change
+	pdl_wait();
 	if (p < 0) return;
 	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
 		int head = first + i / dim, d = i % dim;
@@ -149,15 +307,16 @@ KERNEL(hash_newest, LshArgs, 256) {
 	int head = first + lane();
 	bool there = head < a.g.heads;
 	u64 *code = codes_at(a.h, a.g, slot, there ? head : 0, p / PAGE), bit = 1ull << p % PAGE;
-	project(a.h, x, dim, [&](int c, float sum) {
-		if (there) code[c] = sum > 0 ? code[c] | bit : code[c] & ~bit;
+	project(a.h, piece, x, dim, [&](int c, float sum) {
+		if (there) code[c] = sum > 0 ? ld_code(code + c) | bit : ld_code(code + c) & ~bit;
 	});
 	if (blockIdx.x > 0 || warp() > 0) return;
 	double square = 0;
 	for (int d = 0; d < dim; d++) square += (double)x[d * WARP + lane()] * (double)x[d * WARP + lane()];
 	if (there) a.h.norm[((i64)slot * a.g.heads + head) * a.h.width + p] = (float)sqrt(square);
 	if (blockIdx.z > 0 || lane() > 0) return;
-	a.h.since[slot] = min_of(a.h.since[slot], p);
+	if (a.h.sorted) a.h.sorted[slot] = sorted_range(a.h, slot, p).end;
+	a.h.since[slot] = min_of(ld_state(a.h.since + slot), p);
 	a.h.coded[slot] = p + 1;
 }
 
@@ -182,7 +341,11 @@ __device__ __forceinline__ float lsh_query(const CollisionArgs& a, int slot, int
 // lsh_sides (score) finds the sides of the queries. Grid: (part of the planes, slot, WARP heads).
 KERNEL(lsh_sides, CollisionArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [dim, WARP]
+	pdl_trigger();
 	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
+	float piece[PLANE_PIECES];
+	load_plane(piece, a.h, first_plane(), dim, 0);
+	pdl_wait();
 	if (p < 0) return;
 	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
 		int head = first + i / dim, d = i % dim;
@@ -191,7 +354,7 @@ KERNEL(lsh_sides, CollisionArgs, 256) {
 	__syncthreads();
 	int head = first + lane();
 	u8* above = a.above + ((i64)slot * a.heads + head) * a.h.n;
-	project(a.h, x, dim, [&](int c, float sum) {
+	project(a.h, piece, x, dim, [&](int c, float sum) {
 		if (head < a.heads) above[c] = sum > 0;
 	});
 }
@@ -265,7 +428,7 @@ struct CodeStream {
 };
 
 // lsh_collisions (select) marks the positions of the selected region that collide with the queries of
-// LSH_HEADS heads. Grid: (part of the pages, kv head and LSH_HEADS of its heads, slot). A warp takes
+// LSH_HEADS heads, but for those that are sorted into buckets. Grid: (part of the pages, kv head and LSH_HEADS of its heads, slot). A warp takes
 // a page, its lanes over the tables, and the lanes merge what they have. The sides of the queries are
 // in dynamic shared memory, a bit for each head. With STAGED, tables of an even number of up to
 // LSH_STAGED_BITS bits go through a pipeline. Bound by reading the codes, n/8 bytes a key.
@@ -273,8 +436,10 @@ template <bool STAGED>
 __device__ __forceinline__ void mark_collisions(const CollisionArgs& a) {
 	DYNAMIC_SHARED(CodeStage, rings);  // [LSH_WARPS, LSH_STAGES], if STAGED
 	u8* sides = (u8*)(rings + (STAGED ? LSH_WARPS * LSH_STAGES : 0));  // [n]
+	pdl_trigger();
 	int group_heads = (int)(a.heads / a.g.heads), parts = (group_heads + LSH_HEADS - 1) / LSH_HEADS;
-	int kv_head = (int)blockIdx.y / parts, slot = blockIdx.z, p = lsh_position(a.h, a.g, slot), bits = (int)(a.h.n / a.h.tables);
+	int kv_head = (int)blockIdx.y / parts, slot = blockIdx.z, p = lsh_position(a.h, a.g, slot), bits = a.h.bits();
+	pdl_wait();
 	if (p < 0) return;
 	int from = (int)blockIdx.y % parts * LSH_HEADS, heads = min_of(LSH_HEADS, group_heads - from);
 	i64 head = (i64)slot * a.heads + kv_head * group_heads + from;
@@ -285,7 +450,7 @@ __device__ __forceinline__ void mark_collisions(const CollisionArgs& a) {
 	}
 	__syncthreads();
 	const float* norm = a.h.norm + ((i64)slot * a.g.heads + kv_head) * a.h.width;
-	int pages = p / PAGE + 1, first = (int)blockIdx.x * LSH_WARPS + warp(), by = (int)gridDim.x * LSH_WARPS;
+	int pages = p / PAGE + 1, first = (a.h.sorted ? ld_state(a.h.sorted + slot) / PAGE : 0) + (int)blockIdx.x * LSH_WARPS + warp(), by = (int)gridDim.x * LSH_WARPS;
 	CodeStream stream(a.h, a.g, rings + (STAGED ? warp() * LSH_STAGES : 0), slot, kv_head, first, by, pages);
 	int stage = 0;
 	for (int i = 0; STAGED && i < LSH_STAGES - 1; i++) stream.next(i);
@@ -307,7 +472,7 @@ __device__ __forceinline__ void mark_collisions(const CollisionArgs& a) {
 			u64 same[LSH_HEADS];
 			for (int u = 0; u < LSH_HEADS; u++) same[u] = candidates;
 			for (int c = 0; c < bits; c++) {
-				u64 word = ~code[lane() * bits + c];
+				u64 word = ~(STAGED ? code[lane() * bits + c] : ld_code(code + lane() * bits + c));
 				u32 side = sides[t * bits + c];
 #pragma unroll
 				for (int u = 0; u < LSH_HEADS; u++) {
@@ -325,6 +490,106 @@ __device__ __forceinline__ void mark_collisions(const CollisionArgs& a) {
 		}
 	}
 	if constexpr (STAGED) cp_async_wait<0>();
+}
+
+// BucketRanges is the query's buckets of so many tables at a time.
+constexpr int BUCKET_TABLES = 512;
+constexpr int BUCKETS_IN_FLIGHT = 4;  // of a warp
+constexpr int BUCKET_COST = 4;        // words of codes that are compared as fast as one member is marked
+constexpr int FEW_MEMBERS = 4096;     // are marked in any case
+
+struct BucketRange {
+	u16 lo, hi;
+};
+
+// query_buckets finds where the query's buckets lie in a run, for tables from first on, and returns
+// their members. above is the sides of the query. All threads of the block call it.
+__device__ inline u32 query_buckets(BucketRange* ranges, const LshIndex& h, i64 kv_head, int run, const u8* above, int first) {
+	int bits = h.bits(), n = min_of(BUCKET_TABLES, (int)h.tables - first);
+	u32 mine = 0;
+	for (int i = threadIdx.x; i < n; i += blockDim.x) {
+		u32 bucket = 0;
+		for (int c = 0; c < bits; c++) bucket |= (u32)above[(i64)(first + i) * bits + c] << c;
+		const u16* ends = bucket_ends(h, kv_head, run, first + i);
+		BucketRange r = {bucket > 0 ? ends[bucket - 1] : (u16)0, ends[bucket]};
+		ranges[i] = r;
+		mine += (u32)(r.hi - r.lo);
+	}
+	return reduce_block(mine, 0u, Plus());
+}
+
+// mark_buckets marks the members of the query's buckets in bitmaps of a run: in one table, and in two.
+__device__ inline void mark_buckets(u32* once, u32* twice, const BucketRange* ranges, const LshIndex& h, i64 kv_head, int run, int first) {
+	int n = min_of(BUCKET_TABLES, (int)h.tables - first), warps = (int)blockDim.x / WARP;
+	auto mark = [&](u32 j) {
+		u32 bit = 1u << j % WARP, old = atomicOr(&once[j / WARP], bit);
+		if (old & bit) atomicOr(&twice[j / WARP], bit);
+	};
+	for (int t = warp(); t < n; t += BUCKETS_IN_FLIGHT * warps) {
+		u32 member[BUCKETS_IN_FLIGHT];
+#pragma unroll
+		for (int i = 0; i < BUCKETS_IN_FLIGHT; i++) {
+			int at = t + i * warps;
+			member[i] = HASH_RUN;
+			if (at < n && ranges[at].lo + lane() < ranges[at].hi) member[i] = run_members(h, kv_head, run, first + at)[ranges[at].lo + lane()];
+		}
+#pragma unroll
+		for (int i = 0; i < BUCKETS_IN_FLIGHT; i++) {
+			if (member[i] < HASH_RUN) mark(member[i]);
+			int at = t + i * warps;
+			if (at >= n) continue;
+			const u16* members = run_members(h, kv_head, run, first + at);
+			for (int k = ranges[at].lo + WARP + lane(); k < ranges[at].hi; k += WARP) mark(members[k]);
+		}
+	}
+}
+
+// page_collisions is the positions of a page that collide with a query, whose sides are above. All
+// lanes call it.
+__device__ inline u64 page_collisions(const LshIndex& h, const u64* code, const u8* above) {
+	int bits = h.bits();
+	CollisionBits found = {0, 0};
+	for (int t = lane(); t < h.tables; t += WARP) {
+		u64 same = ~0ull;
+		for (int c = t * bits; c < (t + 1) * bits; c++) same &= above[c] ? ld_code(code + c) : ~ld_code(code + c);
+		found.add({same, 0});
+	}
+	found = warp_collisions(found);
+	return h.min_tables == 1 ? found.once : found.twice;
+}
+
+// lsh_buckets (select) marks the positions of a run of buckets that collide with the query of a head.
+// Where the query's buckets are so full that comparing codes is faster, it does that. Grid: (head,
+// slot, run). The bitmaps are in shared memory. Bound by the latency of three loads, one behind the
+// other.
+KERNEL(lsh_buckets, CollisionArgs, 512) {
+	SHARED(u32, once, HASH_RUN / WARP);
+	SHARED(u32, twice, HASH_RUN / WARP);
+	SHARED(BucketRange, ranges, BUCKET_TABLES);
+	pdl_trigger();
+	int head = blockIdx.x, slot = blockIdx.y, run = blockIdx.z, p = lsh_position(a.h, a.g, slot);
+	for (int i = threadIdx.x; i < HASH_RUN / WARP; i += blockDim.x) once[i] = twice[i] = 0;
+	pdl_wait();
+	if (p < 0) return;
+	int pages = min_of(ld_state(a.h.sorted + slot) / PAGE - run * RUN_PAGES, RUN_PAGES), kv_head = head * (int)a.g.heads / (int)a.heads;
+	if (pages <= 0) return;
+	i64 vectors = (i64)slot * a.g.heads + kv_head, list = (i64)slot * a.heads + head;
+	const u8* above = a.above + list * a.h.n;
+	u64 limit = max_of((u64)pages * a.h.n / BUCKET_COST, (u64)FEW_MEMBERS), all = 0;
+	for (int first = 0; first < a.h.tables && all <= limit; first += BUCKET_TABLES) {
+		__syncthreads();
+		all += query_buckets(ranges, a.h, vectors, run, above, first);
+		if (all <= limit) mark_buckets(once, twice, ranges, a.h, vectors, run, first);
+	}
+	__syncthreads();
+	const float* norm = a.h.norm + vectors * a.h.width;
+	const u32* found = a.h.min_tables == 1 ? once : twice;
+	for (int b = warp(); b < pages; b += (int)blockDim.x / WARP) {
+		int page = run * RUN_PAGES + b;
+		u64 marks = all <= limit ? (u64)found[2 * b + 1] << WARP | found[2 * b] : page_collisions(a.h, codes_at(a.h, a.g, slot, kv_head, page), above);
+		if (marks) marks &= page_candidates(a, norm, p, page);
+		if (lane() == 0) a.marks[list * a.g.width + page] = marks;
+	}
 }
 
 KERNEL_2_PER_SM(lsh_collisions, CollisionArgs, LSH_WARPS* WARP) { mark_collisions<false>(a); }
@@ -356,7 +621,9 @@ KERNEL(lsh_list, CollisionArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [dim]: the query
 	SHARED(u32, listed, 1);
 	SHARED(float, scores, LSH_LISTED);
+	pdl_trigger();
 	int head = blockIdx.x, slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim;
+	pdl_wait();
 	if (p < 0) return;
 	ClusterBlock c = this_block();
 	int kv_head = head * (int)a.g.heads / (int)a.heads, pages = p / PAGE + 1, each = (pages + c.size - 1) / c.size;
