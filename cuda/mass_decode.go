@@ -99,7 +99,7 @@ func (o *ops) massPiece(name string, c device.Summarize, dst device.Tensor, spli
 	}
 	at(name).inClusters(cluster).runShared(blocks{slots, kvHeads, splits}, ringWarps*32, ringWarps*ringStages*kvTileSize(dim))
 	const threads = 256
-	adders, shared := max(1, min(4*o.d.drv.multiprocessors()/(slots*kvHeads), ceil(16*tiles, threads))), 0
+	adders, shared := max(1, min(2*o.d.drv.multiprocessors()/(slots*kvHeads), ceil(16*tiles, threads))), 0
 	if !dst.Absent() { // one more merges the partial results
 		adders++
 		shared = 4 * group * (splits + 1)

@@ -295,10 +295,10 @@ KERNEL(hash_newest, LshArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [dim, WARP]
 	pdl_trigger();
 	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
-	float piece[PLANE_PIECES];
-	load_plane(piece, a.h, first_plane(), dim, 0);  // planes never change
 	pdl_wait();
 	if (p < 0) return;
+	float piece[PLANE_PIECES];
+	load_plane(piece, a.h, first_plane(), dim, 0);
 	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
 		int head = first + i / dim, d = i % dim;
 		x[d * WARP + i / dim] = head < a.g.heads ? load_kv(a.g.k, a.g.half, key_offset(a.g, slot, head, p) + d) - a.h.center[((i64)slot * a.g.heads + head) * dim + d] : 0;
@@ -343,10 +343,10 @@ KERNEL(lsh_sides, CollisionArgs, 256) {
 	DYNAMIC_SHARED(float, x);  // [dim, WARP]
 	pdl_trigger();
 	int slot = blockIdx.y, p = lsh_position(a.h, a.g, slot), dim = (int)a.g.dim, first = (int)blockIdx.z * WARP;
-	float piece[PLANE_PIECES];
-	load_plane(piece, a.h, first_plane(), dim, 0);
 	pdl_wait();
 	if (p < 0) return;
+	float piece[PLANE_PIECES];
+	load_plane(piece, a.h, first_plane(), dim, 0);
 	for (int i = threadIdx.x; i < dim * WARP; i += blockDim.x) {
 		int head = first + i / dim, d = i % dim;
 		x[d * WARP + i / dim] = head < a.heads ? lsh_query(a, slot, head, head * (int)a.g.heads / (int)a.heads, d) : 0;
