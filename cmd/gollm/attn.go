@@ -67,11 +67,33 @@ func oneMethod(_ *cobra.Command, args []string) error {
 // attnTable is one line for each method.
 func attnTable() string {
 	t := console.NewTable()
-	t.AppendHeader(table.Row{"name", "used in", "stage", "what it is"})
+	t.AppendHeader(table.Row{"name", "used in", "stage", "x dense", "what it is"})
 	for _, e := range sparse.Methods() {
-		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), stageText(e.Doc), e.Title})
+		t.AppendRow(table.Row{e.Name, phasesText(e.Doc), stageText(e.Doc), timesText(e), e.Title})
 	}
-	return t.Render() + "\n"
+	return t.Render() + "\n\nx dense: the speed of a decode step behind 128k tokens beside dense attention, " + sparse.SpeedMeasured +
+		".\n*: slower than dense there; gollm attn NAME says with what setting, and where it is faster.\n"
+}
+
+// timesText is how many times as fast as dense a method's decode step is, marked where it is slower.
+func timesText(e sparse.Entry) string {
+	s, ok := e.Speed()
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("%.2f", s.At128k)
+	if s.At128k < 1 {
+		text += " *"
+	}
+	return text
+}
+
+// speedText is all that was measured of it.
+func speedText(e *sparse.Entry) string {
+	if s, ok := e.Speed(); ok {
+		return s.String()
+	}
+	return ""
 }
 
 // phasesText is the phases that a method works in.
@@ -90,7 +112,7 @@ func attnDoc(e *sparse.Entry) string {
 	t := console.NewTable()
 	for _, row := range []table.Row{
 		{"name", e.Name}, {"what it is", e.Title}, {"source", e.Source}, {"used in", phasesText(e.Doc)},
-		{"stage", stageText(e.Doc)}, {"selects", e.Granularity}, {"reads", e.Reads}, {"prompt", wholeText(e.Doc)},
+		{"stage", stageText(e.Doc)}, {"selects", e.Granularity}, {"reads", e.Reads}, {"speed", speedText(e)}, {"prompt", wholeText(e.Doc)},
 	} {
 		if fmt.Sprint(row[1]) != "" {
 			t.AppendRow(row)

@@ -30,6 +30,14 @@ func TestAttn(t *testing.T) {
 				}
 			}
 		}
+		speed, measured := e.Speed()
+		if measured != (e.Decode && e.Name != "dense" && e.Name != "h2o") || (measured && !strings.Contains(doc, speed.String())) {
+			t.Errorf("gollm attn %s, which plans decode steps: %v, does not say how fast they are:\n%s", e.Name, e.Decode, doc)
+		}
+		slow := regexp.MustCompile(`(?m)^` + e.Name + ` .* \d\.\d\d \*`).MatchString(list)
+		if slow != (measured && speed.At128k < 1) {
+			t.Errorf("gollm attn marks %s as slow: %v, and it is %.2f times as fast as dense:\n%s", e.Name, slow, speed.At128k, list)
+		}
 		for preset, settings := range e.Presets {
 			if !strings.Contains(doc, preset) || !strings.Contains(doc, settings) {
 				t.Errorf("gollm attn %s does not say that %s is %s:\n%s", e.Name, preset, settings, doc)

@@ -215,8 +215,10 @@ func besideSteps(n int, short, dense, b benchRow, attention, selection, whole *r
 		return
 	}
 	attention.set(dense.attentionMS(n, short)/own, "times")
-	attention.Density = b.Density
-	attention.Share, attention.Of = b.LimitMS/own, "its own limit"
+	if b.Density > 0 { // without it the limit is that of dense attention
+		attention.Density = b.Density
+		attention.Share, attention.Of = b.LimitMS/own, "its own limit"
+	}
 	attention.Note = fmt.Sprintf("%s beside %s; by marks %s to select and %s to attend beside %s",
 		number(own, "ms"), number(dense.attentionMS(n, short), "ms"), number(b.SelectMS, "ms"), number(b.AttendMS, "ms"), number(dense.both(), "ms"))
 }

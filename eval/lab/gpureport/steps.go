@@ -242,12 +242,10 @@ func (r *report) stepGroup(ctx context.Context, m modelSpec, batch int, group []
 	return nil
 }
 
-// step fills a row with a whole step beside dense.
+// step fills a row with a whole step beside dense. What the step could take is not among it: that
+// follows from the density, which is counted later.
 func (w *row) step(dense, own benchRow) {
 	w.set(own.TokS/dense.TokS, "times")
-	if own.both() > 0 {
-		w.Share, w.Of = own.LimitMS/own.both(), "its own limit"
-	}
-	w.Note = fmt.Sprintf("%s beside %s tok/s; %s to select and %s to attend beside %s, limit %s",
-		threeDigits(own.TokS), threeDigits(dense.TokS), number(own.SelectMS, "ms"), number(own.AttendMS, "ms"), number(dense.both(), "ms"), number(own.LimitMS, "ms"))
+	w.Note = fmt.Sprintf("%s beside %s tok/s; %s to select and %s to attend beside %s",
+		threeDigits(own.TokS), threeDigits(dense.TokS), number(own.SelectMS, "ms"), number(own.AttendMS, "ms"), number(dense.both(), "ms"))
 }
