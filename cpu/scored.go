@@ -9,7 +9,7 @@ import (
 // scored is the exact scores of the selected region that the last call which made any left in
 // memory. Attend and ResidualSample of the same queries and keys read them in place of the keys:
 // a selection by exact scores then costs no second reading. They end with the first call or write
-// that changes what they were made of, or where they are.
+// that changes what they were made of, or where they are, and at a Sync.
 type scored struct {
 	known  bool
 	scores device.Tensor // f32 [rows, heads, width], q·k/√dim

@@ -223,7 +223,7 @@ func TestVerbCosts(t *testing.T) {
 		"scores of the middle": {&Score{Rule: ExactScores, Q: q, KV: kv, Plan: ends, Region: SelectedRegion}, Cost{Bytes: 256 + 2*988*32 + 4*4*1000, Ops: 2 * 16 * 4 * 988}},
 		"scores of the edges":  {&Score{Rule: AnchorMax, Dst: floats(1, 4), Q: q, KV: kv, Plan: ends}, Cost{Bytes: 256 + 2*12*32 + 4*4, Ops: 2 * 16 * 4 * 12}},
 		"bounds":               {&Score{Rule: BoundScores, Dst: floats(1, 4, 64), Q: q, Keys: bounds, KV: kv}, Cost{Bytes: 256 + 63*(2*64+4*4), Ops: 4 * 16 * 4 * 63}},
-		"sketches":             {&Score{Rule: SketchScores, Q: sketch, KV: kv, Rows: 1}, Cost{Bytes: 4 * (8*17 + 16), Ops: 2 * 8 * 16}},
+		"sketches":             {&Score{Rule: SketchScores, Q: sketch, Keys: sketch, KV: kv, Rows: 1}, Cost{Bytes: 4 * (8*17 + 16), Ops: 2 * 8 * 16}},
 		"groups":               {&Score{Rule: GroupMax, Q: floats(1, 4, 1024), KV: kv}, Cost{Bytes: 4 * 1000 * 6, Ops: 4 * 1000}},
 		"a walk":               {&Walk{Dst: pairs, Src: pairs, KV: kv, Rows: 1}, Cost{Bytes: 4*136 + 2*4*16, Ops: 2 * 136}},
 		"a walk that begins":   {&Walk{Dst: pairs, KV: kv, Rows: 1}, Cost{Bytes: 8 * 16, Ops: 16}},
