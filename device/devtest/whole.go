@@ -14,15 +14,22 @@ func wholeLists(t *testing.T, d device.Device) {
 	for _, a := range []attention{
 		{lens: []int{1300}}, {lens: []int{70, 0, 3, 1}}, {lens: []int{200}, rows: 37}, {lens: []int{200}, rows: 130, group: 128, align: 128},
 	} {
-		for _, heads := range []int{8, 2, 1} {
+		all, shared := 8, []int{8, 2, 1}
+		if a.rows > 0 {
+			all, shared = 4, []int{4, 1} // rows of a prompt by kv head: the cases of attend have them
+		}
+		for _, heads := range shared {
 			for _, weighted := range []bool{false, true} {
 				for _, edges := range [][2]int{{0, 1}, {4, 20}} {
 					for _, span := range []attention{{}, {back: 60}, {drop: .5, spanSink: 9}} {
 						if a.group > 0 && (span.back > 0 || span.drop > 0) {
 							continue // rows of a group see different pasts
 						}
+						if a.rows > 0 && weighted && (span.back > 0 || span.drop > 0) {
+							continue
+						}
 						c := a
-						c.heads, c.kvHeads, c.dim, c.selected, c.listHeads, c.weighted = 8, 2, 64, device.Tokens, heads, weighted
+						c.heads, c.kvHeads, c.dim, c.selected, c.listHeads, c.weighted = all, 2, 64, device.Tokens, heads, weighted
 						c.sink, c.recent = edges[0], edges[1]
 						c.back, c.drop, c.spanSink = span.back, span.drop, span.spanSink
 						b := newBed(t, d)
