@@ -59,25 +59,30 @@ func (m machine) lower(r VecVirtual) Op {
 	return r.AsX()
 }
 
-// constants are the numbers that the file holds, by their bits.
-var constants = map[uint32]Mem{}
-
 // constant is a register full of v, or as much memory where registers are few.
 func (m machine) constant(v float32) Op {
 	b := math.Float32bits(v)
-	at, ok := constants[b]
+	return m.full(fmt.Sprintf("f32_%08x", b), U32(b), VBROADCASTSS)
+}
+
+// numbers are those that the file holds, by name.
+var numbers = map[string]Mem{}
+
+// full is a register full of a number, by a broadcast of it, or as much memory where registers are few.
+func (m machine) full(name string, number Constant, broadcast func(...Op)) Op {
+	at, ok := numbers[name]
 	if !ok {
-		at = GLOBL(fmt.Sprintf("f32_%08x", b)+m.suffix, attr.RODATA|attr.NOPTR)
-		for i := range 8 {
-			DATA(4*i, U32(b))
+		at = GLOBL(name+m.suffix, attr.RODATA|attr.NOPTR)
+		for i := 0; i < 32; i += number.Bytes() {
+			DATA(i, number)
 		}
-		constants[b] = at
+		numbers[name] = at
 	}
 	if !m.wide {
 		return at
 	}
 	r := m.reg()
-	VBROADCASTSS(at, r)
+	broadcast(at, r)
 	return r
 }
 

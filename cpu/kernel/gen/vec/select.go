@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -208,8 +207,8 @@ func (m machine) masses() {
 		VCVTPS2PD(Mem{Base: x}, v)
 		VSUBPD(top, v, d)
 		seen, more := m.mask64(13, low, d), m.mask64(14, high, v) // d >= low, v > high
-		VMAXPD(m.load64(low), d, d)
-		VMOVUPD(m.load64(magic), k)
+		VMAXPD(m.load(low), d, d)
+		VMOVUPD(m.load(magic), k)
 		VFMADD231PD(log2e, d, k)
 		VSUBPD(magic, k, f) // the whole number
 		VFNMADD231PD(hi, f, d)
@@ -229,36 +228,10 @@ func (m machine) masses() {
 	end()
 }
 
-// doubles are the float64 that the file holds, by their bits.
-var doubles = map[uint64]Mem{}
-
 // double is a register full of v, or as much memory where registers are few.
 func (m machine) double(v float64) Op {
 	b := math.Float64bits(v)
-	at, ok := doubles[b]
-	if !ok {
-		at = GLOBL(fmt.Sprintf("f64_%016x", b)+m.suffix, attr.RODATA|attr.NOPTR)
-		for i := range 4 {
-			DATA(8*i, U64(b))
-		}
-		doubles[b] = at
-	}
-	if !m.wide {
-		return at
-	}
-	r := m.reg()
-	VBROADCASTSD(at, r)
-	return r
-}
-
-// load64 is a constant in a register.
-func (m machine) load64(c Op) VecVirtual {
-	if r, ok := c.(VecVirtual); ok {
-		return r
-	}
-	r := m.reg()
-	VMOVUPD(c, r)
-	return r
+	return m.full(fmt.Sprintf("f64_%016x", b), U64(b), VBROADCASTSD)
 }
 
 // broadcast64 is a register full of an f32 parameter, as float64.
